@@ -16,41 +16,41 @@ mod slots;
 use std::num::NonZeroU64;
 use tidegate_core::{Algorithm, Limit, Moment, Outcome, State, Take, Timestamp};
 
-pub const BOTH: [Algorithm; 2] = [Algorithm::FixedWindow, Algorithm::SlidingWindow];
+pub(crate) const BOTH: [Algorithm; 2] = [Algorithm::FixedWindow, Algorithm::SlidingWindow];
 
-pub fn limit(algorithm: Algorithm, requests: u64, window_ms: u64) -> Limit {
+pub(crate) fn limit(algorithm: Algorithm, requests: u64, window_ms: u64) -> Limit {
     Limit::new(algorithm, requests, window_ms).expect("the test's own limit is valid")
 }
 
-pub fn amount(amount: u64) -> NonZeroU64 {
+pub(crate) fn amount(amount: u64) -> NonZeroU64 {
     NonZeroU64::new(amount).expect("the test's own amount is not 0")
 }
 
 /// A moment on a grid that is aligned with the clock.
-pub fn at(now_ms: u64) -> Moment {
+pub(crate) fn at(now_ms: u64) -> Moment {
     Moment { now: Timestamp::from_ms(now_ms), shift: 0 }
 }
 
 /// One key's counter of one limit.
-pub struct Counter {
-    pub limit: Limit,
-    pub state: Option<State>,
-    pub shift: u64,
+pub(crate) struct Counter {
+    pub(crate) limit: Limit,
+    pub(crate) state: Option<State>,
+    pub(crate) shift: u64,
 }
 
 impl Counter {
-    pub fn new(limit: Limit) -> Self {
+    pub(crate) fn new(limit: Limit) -> Self {
         Self { limit, state: None, shift: 0 }
     }
 
-    pub fn take(&mut self, now_ms: u64, take: Take) -> Outcome {
+    pub(crate) fn take(&mut self, now_ms: u64, take: Take) -> Outcome {
         let moment = Moment { now: Timestamp::from_ms(now_ms), shift: self.shift };
         let (outcome, state) = self.limit.take(self.state, moment, take);
         self.state = Some(state);
         outcome
     }
 
-    pub fn all(&mut self, now_ms: u64, cost: u64) -> Outcome {
+    pub(crate) fn all(&mut self, now_ms: u64, cost: u64) -> Outcome {
         self.take(now_ms, Take::all(amount(cost)))
     }
 }

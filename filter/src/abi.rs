@@ -1,0 +1,330 @@
+//! The one file that knows the host's ABI (proxy-wasm 0.2.1).
+//!
+//! The SDK dispatches the callbacks. Every host call is made through declarations of our own, for the SDK's
+//! wrappers panic on statuses that hosts do return, and a panic takes a worker's VM down.
+//!
+//! Safety, for every host call below: each pointer is to a live value of ours and comes with its length, or
+//! is to a local that the host writes one value of its type to before it returns.
+
+#![expect(unsafe_code, reason = "host calls are foreign functions")]
+
+use crate::{Engine, Host, Reply, Status, Verdict};
+use core::cell::RefCell;
+use core::ptr::null_mut;
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::{Action, ContextType};
+use std::rc::Rc;
+
+/// How often metrics are handed over and debts paid.
+const TICK_PERIOD_MS: u32 = 500;
+
+#[link(wasm_import_module = "env")]
+unsafe extern "C" {
+    fn proxy_log(level: u32, message: *const u8, size: usize) -> u32;
+    fn proxy_set_tick_period_milliseconds(period: u32) -> u32;
+    fn proxy_get_current_time_nanoseconds(time: *mut u64) -> u32;
+    fn proxy_get_buffer_bytes(
+        buffer: u32,
+        start: usize,
+        size_max: usize,
+        data: *mut *mut u8,
+        size: *mut usize,
+    ) -> u32;
+    fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, size: *mut usize) -> u32;
+    fn proxy_add_header_map_value(
+        map: u32,
+        name: *const u8,
+        name_size: usize,
+        value: *const u8,
+        value_size: usize,
+    ) -> u32;
+    fn proxy_get_property(path: *const u8, path_size: usize, data: *mut *mut u8, size: *mut usize) -> u32;
+    fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, size: usize) -> u32;
+    fn proxy_get_shared_data(
+        key: *const u8,
+        key_size: usize,
+        data: *mut *mut u8,
+        size: *mut usize,
+        cas: *mut u32,
+    ) -> u32;
+    fn proxy_set_shared_data(key: *const u8, key_size: usize, value: *const u8, size: usize, cas: u32)
+    -> u32;
+    fn proxy_send_local_response(
+        status: u32,
+        details: *const u8,
+        details_size: usize,
+        body: *const u8,
+        body_size: usize,
+        headers: *const u8,
+        headers_size: usize,
+        grpc_status: i32,
+    ) -> u32;
+    fn proxy_define_metric(kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32;
+    fn proxy_increment_metric(id: u32, offset: i64) -> u32;
+}
+
+#[link(wasm_import_module = "wasi_snapshot_preview1")]
+unsafe extern "C" {
+    fn random_get(bytes: *mut u8, size: usize) -> u32;
+}
+
+const BUFFER_PLUGIN_CONFIGURATION: u32 = 7;
+const MAP_REQUEST_HEADERS: u32 = 0;
+const MAP_RESPONSE_HEADERS: u32 = 2;
+const METRIC_COUNTER: u32 = 0;
+const NO_GRPC_STATUS: i32 = -1;
+
+/// The proxy around this module.
+struct Proxy;
+
+fn checked(status: u32) -> Result<(), Status> {
+    match status {
+        0 => Ok(()),
+        1 => Err(Status::NotFound),
+        8 => Err(Status::CasMismatch),
+        other => Err(Status::Other(other)),
+    }
+}
+
+/// Takes over what a host call returned. An Ok with no data is an empty value.
+fn received(status: u32, data: *mut u8, size: usize) -> Result<Vec<u8>, Status> {
+    checked(status)?;
+    if data.is_null() || size == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: a host that says Ok has allocated `size` bytes through this module's `malloc` export, which
+    // makes a boxed slice of that length and gives it away; from here on it is ours alone.
+    let boxed = unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(data, size)) };
+    Ok(boxed.into_vec())
+}
+
+impl Host for Proxy {
+    fn now_ns(&self) -> Result<u64, Status> {
+        let mut time = 0;
+        checked(unsafe { proxy_get_current_time_nanoseconds(&raw mut time) })?;
+        Ok(time)
+    }
+
+    fn configuration(&self) -> Result<Vec<u8>, Status> {
+        let (mut data, mut size) = (null_mut(), 0);
+        let status = unsafe {
+            proxy_get_buffer_bytes(BUFFER_PLUGIN_CONFIGURATION, 0, usize::MAX, &raw mut data, &raw mut size)
+        };
+        received(status, data, size)
+    }
+
+    fn request_headers(&self) -> Result<Vec<u8>, Status> {
+        let (mut data, mut size) = (null_mut(), 0);
+        let status = unsafe { proxy_get_header_map_pairs(MAP_REQUEST_HEADERS, &raw mut data, &raw mut size) };
+        received(status, data, size)
+    }
+
+    fn property(&self, path: &[&str]) -> Result<Vec<u8>, Status> {
+        let path = path.join("\0");
+        let (mut data, mut size) = (null_mut(), 0);
+        let status = unsafe { proxy_get_property(path.as_ptr(), path.len(), &raw mut data, &raw mut size) };
+        received(status, data, size)
+    }
+
+    fn set_property(&self, name: &str, value: &[u8]) -> Result<(), Status> {
+        checked(unsafe { proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len()) })
+    }
+
+    fn shared(&self, key: &[u8]) -> Result<(Vec<u8>, u32), Status> {
+        let (mut data, mut size, mut cas) = (null_mut(), 0, 0);
+        let status = unsafe {
+            proxy_get_shared_data(key.as_ptr(), key.len(), &raw mut data, &raw mut size, &raw mut cas)
+        };
+        received(status, data, size).map(|value| (value, cas))
+    }
+
+    fn set_shared(&self, key: &[u8], value: &[u8], cas: u32) -> Result<(), Status> {
+        checked(unsafe { proxy_set_shared_data(key.as_ptr(), key.len(), value.as_ptr(), value.len(), cas) })
+    }
+
+    fn reply(&self, reply: &Reply) -> Result<(), Status> {
+        let headers = serialised(&reply.headers);
+        checked(unsafe {
+            proxy_send_local_response(
+                reply.status,
+                core::ptr::null(),
+                0,
+                reply.body.as_ptr(),
+                reply.body.len(),
+                headers.as_ptr(),
+                headers.len(),
+                NO_GRPC_STATUS,
+            )
+        })
+    }
+
+    fn add_response_header(&self, name: &str, value: &str) -> Result<(), Status> {
+        checked(unsafe {
+            proxy_add_header_map_value(
+                MAP_RESPONSE_HEADERS,
+                name.as_ptr(),
+                name.len(),
+                value.as_ptr(),
+                value.len(),
+            )
+        })
+    }
+
+    fn define_counter(&self, name: &str) -> Result<u32, Status> {
+        let mut id = 0;
+        checked(unsafe { proxy_define_metric(METRIC_COUNTER, name.as_ptr(), name.len(), &raw mut id) })?;
+        Ok(id)
+    }
+
+    fn add_to_counter(&self, id: u32, amount: u64) -> Result<(), Status> {
+        checked(unsafe { proxy_increment_metric(id, i64::try_from(amount).unwrap_or(i64::MAX)) })
+    }
+
+    fn random(&self, bytes: &mut [u8]) -> Result<(), Status> {
+        checked(unsafe { random_get(bytes.as_mut_ptr(), bytes.len()) })
+    }
+}
+
+/// A header map in the ABI's form; `headers` reads the same.
+fn serialised(headers: &[(&'static str, String)]) -> Vec<u8> {
+    let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+    let mut bytes = length(headers.len()).to_vec();
+    for (name, value) in headers {
+        bytes.extend(length(name.len()));
+        bytes.extend(length(value.len()));
+    }
+    for (name, value) in headers {
+        for text in [*name, value] {
+            bytes.extend(text.as_bytes());
+            bytes.push(0);
+        }
+    }
+    bytes
+}
+
+/// Log lines go to the proxy's log; one that it will not take is gone, there is nowhere else to say so.
+struct ProxyLog;
+
+impl Log for ProxyLog {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let level = match record.level() {
+            Level::Trace => 0,
+            Level::Debug => 1,
+            Level::Info => 2,
+            Level::Warn => 3,
+            Level::Error => 4,
+        };
+        let message = format!("tidegate: {}", record.args());
+        unsafe { proxy_log(level, message.as_ptr(), message.len()) };
+    }
+
+    fn flush(&self) {}
+}
+
+/// A plugin and its requests share the engine. Callbacks of one VM do not overlap, and a borrow that fails
+/// all the same lets the request pass instead of panicking.
+type Shared = Rc<RefCell<Option<Engine>>>;
+
+struct Root {
+    engine: Shared,
+    ticks: bool,
+}
+
+impl Context for Root {}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, _size: usize) -> bool {
+        let engine = match Engine::configure(&Proxy) {
+            Ok(engine) => engine,
+            Err(refusal) => {
+                log::error!("{refusal}");
+                return false;
+            }
+        };
+        if let Ok(mut shared) = self.engine.try_borrow_mut() {
+            *shared = Some(engine);
+        }
+        // Once: a second period traps in Kong.
+        if !self.ticks {
+            self.ticks = true;
+            if let Err(status) = checked(unsafe { proxy_set_tick_period_milliseconds(TICK_PERIOD_MS) }) {
+                log::warn!("no tick ({status:?}): metrics will be late until the plugin ends");
+            }
+        }
+        true
+    }
+
+    fn on_tick(&mut self) {
+        tick(&self.engine);
+    }
+
+    fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
+        Some(Box::new(Stream { engine: Rc::clone(&self.engine), headers: Vec::new() }))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}
+
+/// The last metrics and debts must not be lost with the plugin.
+impl Drop for Root {
+    fn drop(&mut self) {
+        tick(&self.engine);
+    }
+}
+
+fn tick(engine: &Shared) {
+    if let Ok(mut shared) = engine.try_borrow_mut()
+        && let Some(engine) = shared.as_mut()
+    {
+        engine.on_tick(&Proxy);
+    }
+}
+
+struct Stream {
+    engine: Shared,
+    /// What the response gets.
+    headers: Vec<(&'static str, String)>,
+}
+
+impl Context for Stream {}
+
+impl HttpContext for Stream {
+    fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+        let Ok(mut shared) = self.engine.try_borrow_mut() else {
+            return Action::Continue;
+        };
+        match shared.as_mut().map(|engine| engine.on_request(&Proxy)) {
+            Some(Verdict::Answered) => Action::Pause,
+            Some(Verdict::Continue(headers)) => {
+                self.headers = headers;
+                Action::Continue
+            }
+            None => Action::Continue,
+        }
+    }
+
+    fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+        if !self.headers.is_empty()
+            && let Ok(mut shared) = self.engine.try_borrow_mut()
+            && let Some(engine) = shared.as_mut()
+        {
+            engine.on_response(&Proxy, &self.headers);
+        }
+        Action::Continue
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn _initialize() {
+    if log::set_logger(&ProxyLog).is_ok() {
+        log::set_max_level(LevelFilter::Info);
+    }
+    proxy_wasm::set_root_context(|_| Box::new(Root { engine: Shared::default(), ticks: false }));
+}

@@ -1,0 +1,72 @@
+//! Denials that this VM remembers, so that a client who hammers at a closed gate costs no look at the
+//! table. A key is remembered until its retry-after, and for a second at most: a refund or a raised limit
+//! takes effect within that time.
+
+use crate::identity::Identity;
+use std::collections::BTreeMap;
+use tidegate_core::{Retry, Timestamp};
+
+/// Keys that are remembered; beyond that a denial costs its look at the table.
+const DENIALS_MAX: usize = 4096;
+const REMEMBERED_MS_MAX: u64 = 1_000;
+
+/// What this VM remembers.
+#[derive(Default)]
+pub(crate) struct Denials {
+    by_key: BTreeMap<u64, Denial>,
+}
+
+/// A denial of one rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denial {
+    since: Timestamp,
+    until: Timestamp,
+    /// When to retry; `None` is never.
+    retry_at: Option<Timestamp>,
+    /// Which of the rule's limits said no, a bit for each.
+    pub(crate) violated: u8,
+}
+
+impl Denial {
+    pub(crate) fn new(retry: Retry, violated: u8, now: Timestamp) -> Self {
+        let after = |wait_ms: u64| Timestamp::from_ms(now.ms().saturating_add(wait_ms));
+        let (until, retry_at) = match retry {
+            Retry::Now => (now, Some(now)),
+            Retry::After(wait_ms) => (after(wait_ms.min(REMEMBERED_MS_MAX)), Some(after(wait_ms))),
+            Retry::Never => (after(REMEMBERED_MS_MAX), None),
+        };
+        Self { since: now, until, retry_at, violated }
+    }
+
+    /// How long to wait, in whole seconds rounded up; `None` is for good.
+    pub(crate) fn retry_after_s(&self, now: Timestamp) -> Option<u64> {
+        self.retry_at.map(|at| at.ms_since(now).div_ceil(1_000))
+    }
+
+    /// A clock that stepped back out of it ends it too.
+    fn holds(&self, now: Timestamp) -> bool {
+        self.since <= now && now < self.until
+    }
+}
+
+impl Denials {
+    pub(crate) fn find(&self, identity: &Identity, now: Timestamp) -> Option<Denial> {
+        self.by_key.get(&identity.key).copied().filter(|denial| denial.holds(now))
+    }
+
+    pub(crate) fn remember(&mut self, identity: &Identity, denial: Denial) {
+        let has_room = self.by_key.len() < DENIALS_MAX || self.by_key.contains_key(&identity.key);
+        if has_room {
+            self.by_key.insert(identity.key, denial);
+        }
+    }
+
+    /// Makes room. Called from the tick, not from requests.
+    pub(crate) fn forget_ended(&mut self, now: Timestamp) {
+        self.by_key.retain(|_, denial| denial.holds(now));
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+}

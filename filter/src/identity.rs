@@ -1,0 +1,120 @@
+//! Who a counter belongs to: hashes of namespace, rule and key.
+//!
+//! Two kinds. **Placement** is keyed with a secret of this proxy, so that nobody can aim keys at one slot;
+//! it picks the slot and the fingerprint. The **shift** of a key's windows must be the same in every proxy,
+//! so its hash is public.
+
+use core::hash::Hasher;
+use core::num::NonZeroU64;
+use siphasher::sip::SipHasher13;
+use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
+use tidegate_core::{Algorithm, Limit};
+
+/// The secret of placement.
+pub(crate) type Secret = [u8; 16];
+
+/// The key of the public hash. It may never change: proxies of two versions must agree on windows.
+const PUBLIC: &[u8; 16] = b"tidegate-windows";
+
+/// The hashes of a rule, ready for keys.
+#[derive(Clone)]
+pub(crate) struct RuleHasher {
+    placement: SipHasher13Wide,
+    shift: SipHasher13,
+}
+
+/// A key of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Reduced by the table's size it is the slot's index.
+    pub(crate) place: u64,
+    /// Combined with a limit's tag it is the fingerprint of that limit's counter.
+    pub(crate) key: u64,
+    /// By how much the key's windows are shifted.
+    pub(crate) shift: u64,
+}
+
+impl RuleHasher {
+    pub(crate) fn new(secret: &Secret, namespace: &str, rule: &str) -> Self {
+        let mut placement = SipHasher13Wide::new_with_key(secret);
+        let mut shift = SipHasher13::new_with_key(PUBLIC);
+        for text in [namespace, rule] {
+            let length: [u8; 8] = u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes();
+            for bytes in [length.as_slice(), text.as_bytes()] {
+                placement.write(bytes);
+                shift.write(bytes);
+            }
+        }
+        Self { placement, shift }
+    }
+
+    /// The identity of a key, given its unambiguous bytes.
+    pub(crate) fn key(&self, key: &[u8]) -> Identity {
+        let mut placement = self.placement;
+        placement.write(key);
+        let placement = placement.finish128();
+        let mut shift = self.shift;
+        shift.write(key);
+        Identity { place: placement.h1, key: placement.h2, shift: shift.finish() }
+    }
+
+    /// The rule's short name in a slot.
+    pub(crate) fn rule_tag(&self) -> u16 {
+        let [low, high, ..] = self.placement.finish128().h1.to_le_bytes();
+        u16::from_le_bytes([low, high])
+    }
+
+    /// What tells the counter of one limit from those of the rule's other limits. Not the limit's number,
+    /// so that a changed limit keeps its counts.
+    pub(crate) fn limit_tag(&self, limit: &Limit) -> u64 {
+        let mut hasher = self.placement;
+        let algorithm: u8 = match limit.algorithm() {
+            Algorithm::FixedWindow => 1,
+            Algorithm::SlidingWindow => 2,
+        };
+        hasher.write(&[algorithm]);
+        hasher.write(&limit.window_ms().to_le_bytes());
+        hasher.finish128().h2
+    }
+}
+
+impl Identity {
+    /// The fingerprint of the counter of one limit.
+    pub(crate) fn fingerprint(&self, limit_tag: u64) -> NonZeroU64 {
+        NonZeroU64::new(self.key ^ limit_tag).unwrap_or(NonZeroU64::MIN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_and_rules_do_not_run_into_each_other() {
+        let key = |namespace, rule| RuleHasher::new(&[7; 16], namespace, rule).key(b"k");
+        assert_ne!(key("a", "bc"), key("ab", "c"));
+        assert_eq!(key("a", "bc"), key("a", "bc"));
+    }
+
+    #[test]
+    fn placement_is_secret_and_the_shift_is_public() {
+        let key = |secret| RuleHasher::new(&[secret; 16], "edge", "login").key(b"ana");
+        assert_ne!(key(1).place, key(2).place);
+        assert_ne!(key(1).key, key(2).key);
+        assert_eq!(key(1).shift, key(2).shift);
+        // The number itself is a promise: proxies of two versions must shift a key's windows alike.
+        assert_eq!(key(1).shift, 12_541_068_499_881_224_913);
+    }
+
+    #[test]
+    fn the_limits_number_is_no_part_of_it_but_algorithm_and_window_are() {
+        let hasher = RuleHasher::new(&[7; 16], "edge", "login");
+        let tag = |algorithm, requests, window_ms| {
+            hasher.limit_tag(&Limit::new(algorithm, requests, window_ms).expect("valid"))
+        };
+        let tagged = tag(Algorithm::FixedWindow, 10, 60_000);
+        assert_eq!(tagged, tag(Algorithm::FixedWindow, 99, 60_000));
+        assert_ne!(tagged, tag(Algorithm::FixedWindow, 10, 61_000));
+        assert_ne!(tagged, tag(Algorithm::SlidingWindow, 10, 60_000));
+    }
+}

@@ -1,0 +1,38 @@
+//! The filter: decides about each request inside the proxy.
+//!
+//! Data flows one way: `request` reads what came, `rules` says which rules apply and whom they count,
+//! `charge` takes from the counters in the `table`, `reply` says what the client sees. [`Engine`] ties
+//! them together, and only `abi` knows that a proxy-wasm host is out there; all else sees a [`Host`].
+//!
+//! What is deliberately absent: anything that can panic, for a panic takes a proxy's worker down; and any
+//! JSON, which `tidegate-config` knows.
+
+#![deny(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::expect_used,
+    clippy::float_arithmetic,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unreachable,
+    clippy::unwrap_used
+)]
+
+#[cfg(target_arch = "wasm32")]
+mod abi;
+mod charge;
+mod debts;
+mod denials;
+mod engine;
+mod headers;
+mod host;
+mod identity;
+mod metrics;
+mod reply;
+mod request;
+mod rules;
+mod table;
+
+pub use engine::{Engine, Refusal, Verdict};
+pub use host::{Host, Reply, Status};
+pub use table::TableError;
