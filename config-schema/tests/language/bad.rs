@@ -1,0 +1,169 @@
+//! One bad file per kind of error in `tests/bad`, and beside each the exact text that a user sees.
+
+use tidegate_config::{Config, ERRORS_MAX, RULES_MAX};
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) json: &'static str,
+    expected: &'static str,
+}
+
+/// Built in, because there are no files to read on wasm32.
+macro_rules! cases {
+    ($($name:literal,)*) => {
+        &[$(Case {
+            name: $name,
+            json: include_str!(concat!("../bad/", $name, ".json")),
+            expected: include_str!(concat!("../bad/", $name, ".txt")),
+        },)*]
+    };
+}
+
+pub(crate) const CASES: &[Case] = cases![
+    "empty",
+    "field_twice",
+    "header_host",
+    "header_not_a_name",
+    "header_pseudo",
+    "header_too_long",
+    "key_empty",
+    "key_missing",
+    "key_not_a_list",
+    "key_part_number",
+    "key_part_twice",
+    "key_part_unknown",
+    "key_part_unknown_field",
+    "key_part_without_header",
+    "key_too_many_parts",
+    "limit_not_a_limit",
+    "limit_number",
+    "limit_requests_too_many",
+    "limit_unit_unknown",
+    "limit_window_too_long",
+    "limit_window_too_short",
+    "limits_empty",
+    "limits_missing",
+    "limits_not_a_list",
+    "limits_too_many",
+    "limits_with_one_counter",
+    "long_limit_algorithm_unknown",
+    "long_limit_align_unknown",
+    "long_limit_empty",
+    "long_limit_per_number",
+    "long_limit_per_too_long",
+    "long_limit_per_too_short",
+    "long_limit_per_wrong",
+    "long_limit_requests_text",
+    "long_limit_requests_too_many",
+    "many_errors",
+    "method_number",
+    "method_small",
+    "methods_empty",
+    "methods_too_many",
+    "methods_twice",
+    "mode_unknown",
+    "name_missing",
+    "name_taken",
+    "name_taken_in_metrics",
+    "name_too_long",
+    "name_wrong",
+    "namespace_empty",
+    "namespace_wrong",
+    "not_an_object",
+    "not_json",
+    "null",
+    "path_and_prefix",
+    "path_not_normal",
+    "path_relative",
+    "path_too_long",
+    "path_with_query",
+    "policy_taken",
+    "prefix_not_normal",
+    "response_headers_far",
+    "response_headers_near",
+    "rule_not_an_object",
+    "rules_missing",
+    "rules_not_a_list",
+    "schema_not_text",
+    "slots_negative",
+    "slots_not_a_power_of_two",
+    "slots_text",
+    "slots_too_few",
+    "slots_too_many",
+    "slots_with_a_point",
+    "slots_with_an_exponent",
+    "table_not_an_object",
+    "text_after_the_end",
+    "too_deep",
+    "unknown_field_far",
+    "unknown_field_near",
+    "unknown_field_odd_name",
+    "when_full_unknown",
+];
+
+fn refusal(json: &str) -> String {
+    match Config::from_json(json.as_bytes()) {
+        Ok(config) => panic!("accepted: {config:?}"),
+        Err(errors) => errors.to_string(),
+    }
+}
+
+#[test]
+fn every_bad_file_gets_exactly_its_text() {
+    let wrong: Vec<String> = CASES
+        .iter()
+        .filter(|case| refusal(case.json) != case.expected.trim_end())
+        .map(|case| {
+            format!("{}: expected\n{}\nbut it is\n{}\n", case.name, case.expected, refusal(case.json))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+#[test]
+fn every_bad_file_is_in_the_table() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bad");
+    let mut files: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    let of_case = |case: &Case| [format!("{}.json", case.name), format!("{}.txt", case.name)];
+    let mut expected: Vec<String> = CASES.iter().flat_map(of_case).collect();
+    expected.sort();
+    assert_eq!(files, expected);
+}
+
+#[test]
+fn errors_can_be_read_one_by_one() {
+    let json = r#"{"table": {"slots": 65},
+        "rules": [{"name": "a", "match": {"pth": "/"}, "key": [], "limits": []}]}"#;
+    let errors = Config::from_json(json.as_bytes()).unwrap_err();
+    let paths: Vec<&str> = errors.errors().iter().map(tidegate_config::ConfigError::path).collect();
+    assert_eq!(paths, ["table.slots", "rules[0].match.pth", "rules[0].key", "rules[0].limits"]);
+    assert_eq!(errors.errors()[1].message(), "unknown field; did you mean \"path\"?");
+}
+
+fn many_rules(count: usize) -> String {
+    let rule = |number| format!(r#"{{"name": "r{number}", "key": ["client_ip"], "limits": ["1/s"]}}"#);
+    format!(r#"{{"rules": [{}]}}"#, (0..count).map(rule).collect::<Vec<_>>().join(","))
+}
+
+#[test]
+fn rules_are_bounded() {
+    let most = Config::from_json(many_rules(RULES_MAX).as_bytes()).unwrap();
+    assert_eq!(most.rules.len(), RULES_MAX);
+    // What is too much is not even looked at: the last rule is wrong too, and only the count is reported.
+    let too_many = many_rules(RULES_MAX + 1).replace("r10000", "R10000");
+    assert_eq!(refusal(&too_many), "rules: must have at most 10000 items, not 10001");
+}
+
+#[test]
+fn errors_are_bounded_in_a_config_that_is_wrong_all_over() {
+    let json = many_rules(1_000).replace("1/s", "1/x");
+    let errors = Config::from_json(json.as_bytes()).unwrap_err();
+    assert_eq!((errors.errors().len(), errors.more()), (ERRORS_MAX, 1_000 - ERRORS_MAX));
+}
