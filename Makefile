@@ -1,0 +1,130 @@
+# The project's whole vocabulary. `make help` lists it; tools/setup.sh gets what a target needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# What every clone of this repository shares: Envoy, and what the tools depend on.
+export TIDEGATE_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tidegate
+# Said aloud, so that cargo's own configuration cannot move what we look for.
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+
+ENVOY_VERSION := 1.40.0
+CACHED_ENVOY := $(TIDEGATE_CACHE)/envoy-$(ENVOY_VERSION)/envoy
+# Another Envoy can be tried by setting this.
+export TIDEGATE_ENVOY ?= $(CACHED_ENVOY)
+
+WASM_TARGET := wasm32-unknown-unknown
+WASM_BYTES_MAX := 400000
+export TIDEGATE_WASM := $(CURDIR)/target/tidegate_filter.wasm
+
+STRIP_EXPORTS := target/tools/strip-exports
+WASM_TEST_RUNNER := target/tools/wasm-test-runner
+SETUP := tools/setup.sh
+
+# For every day
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: wasm envoy ## Show Tidegate limit three clients in a real Envoy, then let you try (ONCE=1: stop after the table)
+	@cargo build --locked --package tidegate-e2e --bin demo
+	@exec cargo run --quiet --locked --package tidegate-e2e --bin demo -- $(if $(ONCE),--once)
+
+.PHONY: test
+test: ## Run every check: lint, unit, wasm-test, e2e
+	@for part in lint unit wasm-test e2e; do \
+		printf '\n== %s\n' "$$part"; \
+		$(MAKE) "$$part" || { printf '\ntest: failed in %s\n' "$$part" >&2; exit 1; }; \
+	done
+	@printf '\ntest: all passed\n'
+
+.PHONY: wasm
+wasm: need-wasm-target $(STRIP_EXPORTS) ## Build the filter that ships: target/tidegate_filter.wasm
+	@$(NO_MACHINE_PATHS) cargo build --locked --package tidegate-filter --profile wasm --target $(WASM_TARGET)
+	@$(STRIP_EXPORTS) "$(CARGO_TARGET_DIR)/$(WASM_TARGET)/wasm/tidegate_filter.wasm" "$(TIDEGATE_WASM)"
+	@bytes=$$(wc -c < "$(TIDEGATE_WASM)"); \
+	if [ "$$bytes" -gt $(WASM_BYTES_MAX) ]; then \
+		echo "wasm: the filter has $$bytes bytes, more than the $(WASM_BYTES_MAX) that it may have" >&2; \
+		exit 1; \
+	fi; \
+	echo "wasm: $$bytes bytes in target/tidegate_filter.wasm"
+
+# Panic messages name source files. Without the folders of whoever built it, the same source gives the same module.
+NO_MACHINE_PATHS = CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="\
+	--remap-path-prefix=$(CURDIR)=tidegate \
+	--remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)/registry/src=crates"
+
+# The parts of `make test`
+
+# The test runner in tools/ is three lines over a library of 150 crates: clippy there is not worth their check.
+.PHONY: lint
+lint: need-wasm-target need-lint-tools ## Check formatting and clippy, natively and for wasm32
+	cargo fmt --check
+	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+	cargo clippy --locked --package tidegate-filter --target $(WASM_TARGET) -- -D warnings
+	cd tools && cargo fmt --check
+	$(IN_TOOLS) cargo clippy --release --locked --package strip-exports --all-targets -- -D warnings
+
+.PHONY: unit
+unit: need-rust ## Run the native tests that need no Envoy
+	cargo test --locked --workspace --exclude tidegate-e2e --all-features
+	$(IN_TOOLS) cargo test --release --locked --package strip-exports
+
+.PHONY: wasm-test
+wasm-test: need-wasm-target need-node $(WASM_TEST_RUNNER) ## Run the core's and the config's tests on wasm32, under Node
+	CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER="$(CURDIR)/$(WASM_TEST_RUNNER)" \
+		cargo test --locked --package tidegate-core --package tidegate-config --target $(WASM_TARGET)
+
+.PHONY: e2e
+e2e: wasm envoy ## Run the tests in a real Envoy (ARGS=name: only those)
+	cargo test --locked --package tidegate-e2e $(if $(ARGS),-- $(ARGS))
+
+# One package at a time: together they would have other features, and be compiled again.
+IN_TOOLS = cd tools && CARGO_TARGET_DIR="$(TIDEGATE_CACHE)/tools-target"
+
+# Now and then
+
+.PHONY: soak
+soak: ## Run the tests in a real Envoy with the long flood: 5,000,000 keys
+	@TIDEGATE_SOAK=1 $(MAKE) e2e
+
+.PHONY: fmt
+fmt: need-lint-tools ## Format the code
+	cargo fmt
+	cd tools && cargo fmt
+
+.PHONY: schema
+schema: need-rust ## Write the JSON Schema of the config language anew, from its types
+	cargo run --quiet --locked --package tidegate-config --all-features --example schema
+
+.PHONY: setup
+setup: need-wasm-target need-lint-tools need-node envoy $(STRIP_EXPORTS) $(WASM_TEST_RUNNER) ## Get all that the other targets need (they do so themselves)
+
+.PHONY: clean
+clean: ## Remove what was built here (the shared cache stays)
+	rm -rf target
+
+# What the targets need. A file that is there is not fetched again.
+
+.PHONY: need-rust need-wasm-target need-lint-tools need-node
+need-rust:
+	@$(SETUP) rust
+need-wasm-target: need-rust
+	@$(SETUP) wasm-target
+need-lint-tools: need-rust
+	@$(SETUP) lint-tools
+need-node:
+	@$(SETUP) node
+
+.PHONY: envoy
+envoy: $(filter $(CACHED_ENVOY),$(TIDEGATE_ENVOY))
+
+$(CACHED_ENVOY):
+	@$(SETUP) envoy $(ENVOY_VERSION) "$@"
+
+TOOLS_SOURCES := tools/Cargo.toml tools/Cargo.lock $(wildcard tools/*/Cargo.toml tools/*/src/*.rs)
+$(STRIP_EXPORTS) $(WASM_TEST_RUNNER): $(TOOLS_SOURCES) | need-rust
+	@$(SETUP) tool $(@F) "$@"
