@@ -42,6 +42,14 @@ fn the_json_of_the_readme_is_a_config() {
 }
 
 #[test]
+fn the_errors_of_the_readme_are_what_such_a_config_gets() {
+    let config = repository::text("config-schema/tests/bad/key_part_unknown_field.json").unwrap();
+    let errors = Config::from_json(config.as_bytes()).expect_err("a bad config").to_string();
+    let shown = blocks("README.md", "text");
+    assert!(shown.iter().any(|block| block.text.trim() == errors), "README.md does not show:\n{errors}");
+}
+
+#[test]
 fn the_yaml_of_the_readme_is_an_excerpt_of_envoys_configuration() {
     let files =
         ["envoy/envoy.yaml", "envoy/listeners.yaml"].map(|path| bare(&repository::text(path).unwrap()));
