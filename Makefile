@@ -91,6 +91,11 @@ IN_TOOLS = cd tools && CARGO_TARGET_DIR="$(TIDEGATE_CACHE)/tools-target"
 soak: ## Run the tests in a real Envoy with the long flood: 5,000,000 keys
 	@TIDEGATE_SOAK=1 $(MAKE) e2e
 
+.PHONY: accuracy
+accuracy: need-rust ## Measure how often each algorithm misjudges a request (LOG=FILE: on that access log too)
+	@$(if $(LOG),gzip --decompress --stdout --force "$(LOG)" |) \
+		cargo run --quiet --locked --release --package tidegate-core --example accuracy $(if $(LOG),-)
+
 .PHONY: fmt
 fmt: need-lint-tools ## Format the code
 	cargo fmt

@@ -1,8 +1,8 @@
-//! Rewrites the golden JSON Schema, `tidegate.schema.json`.
+//! Rewrites what is made from the config's types: the golden JSON Schema and the reference of all fields.
+
+use std::fs::write;
 
 fn main() -> std::io::Result<()> {
-    std::fs::write(
-        concat!(env!("CARGO_MANIFEST_DIR"), "/tidegate.schema.json"),
-        tidegate_config::schema::text(),
-    )
+    write(concat!(env!("CARGO_MANIFEST_DIR"), "/tidegate.schema.json"), tidegate_config::schema::text())?;
+    write(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/config.md"), tidegate_config::reference::text())
 }

@@ -1,5 +1,11 @@
 //! Durations as text: a whole number and a unit.
 
+use std::ops::RangeInclusive;
+
+use crate::errors::Report;
+use crate::place::quoted;
+use crate::reader::Node;
+
 /// The units, shortest first, in milliseconds.
 const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
@@ -19,6 +25,22 @@ pub fn shortest_text(ms: u64) -> String {
         Some((unit, unit_ms)) => format!("{}{unit}", ms.checked_div(*unit_ms).unwrap_or_default()),
         None => "0s".to_owned(),
     }
+}
+
+/// A duration of the config, in milliseconds.
+pub(crate) fn read(node: &Node, range: RangeInclusive<u64>, report: &mut Report) -> Option<u64> {
+    let text = node.text(report)?;
+    let Some(ms) = parse(text) else {
+        let advice = "write a whole number and a unit, such as \"10s\" (units: ms, s, m, h, d)";
+        node.report(report, format!("{} is not a duration; {advice}", quoted(text)));
+        return None;
+    };
+    if range.contains(&ms) {
+        return Some(ms);
+    }
+    let [least, most] = [range.start(), range.end()].map(|ms| shortest_text(*ms));
+    node.report(report, format!("must last from {least} to {most}, not {text}"));
+    None
 }
 
 /// Milliseconds of one unit.

@@ -16,7 +16,7 @@ const DEPTH_MAX: usize = 32;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     Null,
-    Bool,
+    Bool(bool),
     /// Written in digits only.
     Whole(u64),
     /// Below zero, with a point or an exponent, or beyond 64 bits: the config has no use for any of these.
@@ -88,8 +88,8 @@ impl<'de> Visitor<'de> for Tree {
         Ok(Json::Null)
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Json, E> {
-        Ok(Json::Bool)
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Json, E> {
+        Ok(Json::Bool(value))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Json, E> {

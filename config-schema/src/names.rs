@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::duration;
 use crate::errors::Report;
-use crate::limit::algorithm_word;
-use crate::reader::{Node, quoted};
+use crate::limit::RuleLimit;
+use crate::place::quoted;
+use crate::reader::Node;
 use crate::rule::Rule;
 
 /// A rule's name as part of a metric's name, where only `[a-z0-9_]` may stand.
@@ -14,44 +14,59 @@ pub fn rule_metric_name(name: &str) -> String {
 }
 
 impl Rule {
-    /// What a client sees as the name of one of the rule's limits: the rule's name if that is its only limit,
-    /// else with the window behind it (`login-1h`), and with the algorithm too if another limit has the same
-    /// window.
-    pub fn policy_name(&self, limit_index: usize) -> String {
-        let Some(this) = self.limits.get(limit_index).filter(|_| self.limits.len() > 1) else {
+    /// What a client sees as the name of a limit among those that hold for it together: the rule's name if that
+    /// is the only limit, else with the window behind it (`login-1h`), and with the algorithm too if another
+    /// limit has the same window.
+    pub fn policy_name(&self, limits: &[RuleLimit], limit_index: usize) -> String {
+        let Some(this) = limits.get(limit_index).filter(|_| limits.len() > 1) else {
             return self.name.clone();
         };
-        let window_ms = this.limit.window_ms();
-        let window = duration::shortest_text(window_ms);
-        let sharing = self.limits.iter().filter(|other| other.limit.window_ms() == window_ms).count();
+        let window = this.window_text();
+        let sharing = limits.iter().filter(|other| other.limit.window() == this.limit.window()).count();
         if sharing > 1 {
-            return format!("{}-{window}-{}", self.name, algorithm_word(this.limit.algorithm()));
+            return format!("{}-{window}-{}", self.name, this.algorithm_text());
         }
         format!("{}-{window}", self.name)
     }
 }
 
-/// The names given out so far, each with the index of its rule.
+/// The names given out so far, each with the number of its rule.
 #[derive(Default)]
 pub(crate) struct Names {
-    metrics: BTreeMap<String, usize>,
-    policies: BTreeMap<String, usize>,
+    metrics: BTreeMap<Box<[u8]>, usize>,
+    policies: BTreeMap<Box<[u8]>, usize>,
+    /// The lists of rules so far: the number of the first rule and the place of the list.
+    lists: Vec<(usize, String)>,
+    rules: usize,
 }
 
 impl Names {
+    /// The rules that follow stand in the list at this place.
+    pub(crate) fn begin_list(&mut self, place: String) {
+        self.lists.push((self.rules, place));
+    }
+
+    /// The number of the next rule, counted over all lists.
+    pub(crate) fn next_rule(&mut self) -> usize {
+        let number = self.rules;
+        self.rules = self.rules.saturating_add(1);
+        number
+    }
+
     /// Rules with one metric name would be added up in one counter.
     pub(crate) fn claim_metric(
         &mut self,
         name: &str,
-        rule_index: usize,
+        number: usize,
         node: &Node,
         report: &mut Report,
     ) -> Option<()> {
-        let other = *self.metrics.entry(rule_metric_name(name)).or_insert(rule_index);
-        if other != rule_index {
+        let other = *self.metrics.entry(rule_metric_name(name).into_bytes().into()).or_insert(number);
+        if other != number {
             let message = format!(
-                "{} is taken by rules[{other}]; names must differ, and in metrics \"-\" becomes \"_\"",
-                quoted(name)
+                "{} is taken by {}; names must differ, and in metrics \"-\" becomes \"_\"",
+                quoted(name),
+                self.place_of(other)
             );
             node.report(report, message);
             return None;
@@ -60,21 +75,24 @@ impl Names {
     }
 
     /// Limits with one policy name could not be told apart by a client.
-    pub(crate) fn claim_policies(
-        &mut self,
-        rule: &Rule,
-        rule_index: usize,
-        node: &Node,
-        report: &mut Report,
-    ) {
-        for limit_index in 0..rule.limits.len() {
-            let policy = rule.policy_name(limit_index);
-            let other = *self.policies.entry(policy.clone()).or_insert(rule_index);
-            if other != rule_index {
-                let reason = format!("clients would see its limit {limit_index} as {}", quoted(&policy));
-                node.report(report, format!("{reason}, the same as a limit of rules[{other}]; rename one"));
+    pub(crate) fn claim_policies(&mut self, rule: &Rule, number: usize, node: &Node, report: &mut Report) {
+        for set in &rule.limit_sets {
+            for limit_index in 0..set.limits.len() {
+                let policy = rule.policy_name(&set.limits, limit_index);
+                let other = *self.policies.entry(policy.as_bytes().into()).or_insert(number);
+                if other != number {
+                    let reason = format!("clients would see its limit {limit_index} as {}", quoted(&policy));
+                    let other = self.place_of(other);
+                    node.report(report, format!("{reason}, the same as a limit of {other}; rename one"));
+                }
             }
         }
+    }
+
+    fn place_of(&self, number: usize) -> String {
+        let list = self.lists.iter().rev().find(|(first, _)| *first <= number);
+        let (first, place) = list.map_or((0, "rules"), |(first, place)| (*first, place.as_str()));
+        format!("{place}[{}]", number.saturating_sub(first))
     }
 }
 
@@ -88,7 +106,8 @@ mod tests {
     fn policies(limits: &str) -> Vec<String> {
         let text = format!(r#"{{"rules": [{{"name": "r", "key": ["client_ip"], "limits": {limits}}}]}}"#);
         let rule = Config::from_json(text.as_bytes()).unwrap().rules.remove(0);
-        (0..rule.limits.len()).map(|index| rule.policy_name(index)).collect()
+        let limits = rule.limits(0);
+        (0..limits.len()).map(|index| rule.policy_name(limits, index)).collect()
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn is_path_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte)
 }
 
-fn decoded(high: u8, low: u8) -> Option<u8> {
+pub(crate) fn decoded(high: u8, low: u8) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some((digit(high)? << 4) | digit(low)?)
 }

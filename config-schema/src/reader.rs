@@ -4,17 +4,13 @@
 //! give up (`?`) last: that is how one run finds every error. What fields exist and mean is no concern of
 //! this file.
 
-use std::borrow::Cow;
-use std::collections::BTreeSet;
-use std::fmt;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use crate::errors::{ConfigError, Report};
 use crate::json::Json;
+use crate::place::{Place, quoted};
 use crate::suggest::nearest;
-
-/// Longer text from the config is cut in messages.
-const SHOWN_CHARS_MAX: usize = 64;
 
 /// A value of the tree and its place.
 #[derive(Clone, Copy)]
@@ -34,11 +30,9 @@ pub(crate) trait Choice: Copy + 'static {
     const CHOICES: &'static [(&'static str, Self)];
 }
 
-#[derive(Clone, Copy)]
-enum Place<'a> {
-    Root,
-    Field(&'a Place<'a>, &'a str),
-    Item(&'a Place<'a>, usize),
+/// The word for a value of a set.
+pub(crate) fn word_of<T: Choice + PartialEq>(value: T) -> &'static str {
+    T::CHOICES.iter().find(|(_, choice)| *choice == value).map_or("", |(word, _)| *word)
 }
 
 impl<'a> Node<'a> {
@@ -58,6 +52,10 @@ impl<'a> Node<'a> {
         matches!(self.json, Json::List(_))
     }
 
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(self.json, Json::Whole(_) | Json::OtherNumber)
+    }
+
     pub(crate) fn is_object(&self) -> bool {
         matches!(self.json, Json::Object(_))
     }
@@ -65,7 +63,7 @@ impl<'a> Node<'a> {
     pub(crate) fn wrong_type(&self, expected: &str, report: &mut Report) {
         let found = match self.json {
             Json::Null => "null",
-            Json::Bool => "a boolean",
+            Json::Bool(_) => "a boolean",
             Json::Whole(_) | Json::OtherNumber => "a number",
             Json::Text(_) => "a string",
             Json::List(_) => "a list",
@@ -80,6 +78,43 @@ impl<'a> Node<'a> {
             return None;
         };
         Some(text)
+    }
+
+    /// The number, if it is one in digits; nothing is reported.
+    pub(crate) fn json_whole(&self) -> Option<u64> {
+        match self.json {
+            Json::Whole(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The place as it is shown in messages.
+    pub(crate) fn place(&self) -> String {
+        self.place.to_string()
+    }
+
+    pub(crate) fn boolean(&self, report: &mut Report) -> Option<bool> {
+        let Json::Bool(value) = self.json else {
+            self.wrong_type("true or false", report);
+            return None;
+        };
+        Some(*value)
+    }
+
+    /// Text of so many characters, all of which are fine; `what` says what it should have been.
+    pub(crate) fn text_of(
+        &self,
+        chars: RangeInclusive<usize>,
+        is_fine: fn(char) -> bool,
+        what: &str,
+        report: &mut Report,
+    ) -> Option<&'a str> {
+        let text = self.text(report)?;
+        if chars.contains(&text.chars().count()) && text.chars().all(is_fine) {
+            return Some(text);
+        }
+        self.report(report, format!("{} is not {what}", quoted(text)));
+        None
     }
 
     /// A whole number, written in digits.
@@ -121,17 +156,66 @@ impl<'a> Node<'a> {
             self.wrong_type("a list", report);
             return None;
         };
-        let (least, most) = (*len.start(), *len.end());
-        if !len.contains(&items.len()) {
-            let bound =
-                if items.len() < least { format!("at least {least}") } else { format!("at most {most}") };
-            self.report(
-                report,
-                format!("must have {bound} {}, not {}", plural(least, most, items.len()), items.len()),
-            );
-        }
+        self.check_len(&len, items.len(), report);
         let node = |(index, json)| Node { json, place: Place::Item(&self.place, index) };
-        Some(items.iter().take(most).enumerate().map(node).collect())
+        Some(items.iter().take(*len.end()).enumerate().map(node).collect())
+    }
+
+    /// One text, or a list of several of which any will do; none may come twice.
+    pub(crate) fn one_or_more<T: PartialEq>(
+        &'a self,
+        most: usize,
+        report: &mut Report,
+        mut read: impl FnMut(&Node<'a>, &mut Report) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        if self.is_text() {
+            return read(self, report).map(|one| vec![one]);
+        }
+        if !self.is_list() {
+            self.wrong_type("a string or a list of strings", report);
+            return None;
+        }
+        let nodes = self.list(1..=most, report)?;
+        let items: Vec<Option<T>> = nodes.iter().map(|node| read(node, report)).collect();
+        for (index, (node, item)) in nodes.iter().zip(&items).enumerate() {
+            if item.is_some() && items.iter().take(index).any(|earlier| earlier == item) {
+                node.report(report, "is in this list already; leave it out");
+            }
+        }
+        items.into_iter().collect()
+    }
+
+    /// The fields of an object whose names are the user's own to choose.
+    pub(crate) fn entries(
+        &'a self,
+        len: RangeInclusive<usize>,
+        report: &mut Report,
+    ) -> Option<Vec<(&'a str, Node<'a>)>> {
+        let Json::Object(fields) = self.json else {
+            self.wrong_type("an object", report);
+            return None;
+        };
+        self.check_len(&len, fields.len(), report);
+        let mut seen = Seen::default();
+        let mut entries = Vec::with_capacity(fields.len().min(*len.end()));
+        for (name, json) in fields.iter().take(*len.end()) {
+            let field = Node { json, place: Place::Field(&self.place, name) };
+            if seen.insert(name) {
+                entries.push((name.as_str(), field));
+            } else {
+                field.report(report, "is written more than once; keep one");
+            }
+        }
+        Some(entries)
+    }
+
+    fn check_len(&self, len: &RangeInclusive<usize>, found: usize, report: &mut Report) {
+        let (least, most) = (*len.start(), *len.end());
+        if len.contains(&found) {
+            return;
+        }
+        let bound = if found < least { format!("at least {least}") } else { format!("at most {most}") };
+        self.report(report, format!("must have {bound} {}, not {found}", plural(least, most, found)));
     }
 
     /// An object with these fields at most.
@@ -140,7 +224,7 @@ impl<'a> Node<'a> {
             self.wrong_type("an object", report);
             return None;
         };
-        let mut seen = BTreeSet::new();
+        let mut seen = Seen::default();
         for (name, json) in fields {
             let field = Node { json, place: Place::Field(&self.place, name) };
             if !seen.insert(name) {
@@ -150,6 +234,18 @@ impl<'a> Node<'a> {
             }
         }
         Some(Object { fields, place: &self.place })
+    }
+}
+
+/// The names of an object's fields so far. A map like the others of this crate: each kind of map is code in the
+/// module that ships.
+#[derive(Default)]
+struct Seen(BTreeMap<Box<[u8]>, usize>);
+
+impl Seen {
+    /// Whether the name is new.
+    fn insert(&mut self, name: &str) -> bool {
+        self.0.insert(name.as_bytes().into(), 0).is_none()
     }
 }
 
@@ -173,6 +269,17 @@ impl<'a> Object<'a> {
         }
     }
 
+    /// Reads a field that may be absent; the outer `None` is a field that is wrong.
+    #[expect(clippy::option_option, reason = "wrong, absent and given are three things")]
+    pub(crate) fn maybe<T>(
+        &self,
+        name: &'a str,
+        report: &mut Report,
+        read: impl FnOnce(&Node<'a>, &mut Report) -> Option<T>,
+    ) -> Option<Option<T>> {
+        self.optional(name, None, report, |node, report| read(node, report).map(Some))
+    }
+
     /// Reads a field that must be there; `advice` says what to write.
     pub(crate) fn required<T>(
         &self,
@@ -190,17 +297,6 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Text from the config as it may stand in a message: on one line, in quotes, not too long.
-pub(crate) fn quoted(text: &str) -> String {
-    let shown = shortened(text);
-    if shown.len() < text.len() { format!("{:?}", format!("{shown}…")) } else { format!("{shown:?}") }
-}
-
-fn shortened(text: &str) -> &str {
-    let end = text.char_indices().nth(SHOWN_CHARS_MAX).map_or(text.len(), |(end, _)| end);
-    text.get(..end).unwrap_or(text)
-}
-
 fn unknown_field(name: &str, known: &[&str]) -> String {
     match nearest(name, known) {
         Some(word) => format!("unknown field; did you mean \"{word}\"?"),
@@ -216,52 +312,4 @@ fn listed(words: &[&str]) -> String {
 fn plural(least: usize, most: usize, found: usize) -> &'static str {
     let bound = if found < least { least } else { most };
     if bound == 1 { "item" } else { "items" }
-}
-
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => f.write_str("config"),
-            Self::Item(parent, index) => write!(f, "{parent}[{index}]"),
-            Self::Field(Self::Root, name) => f.write_str(&field_step(name)),
-            Self::Field(parent, name) if is_plain(name) => write!(f, "{parent}.{name}"),
-            Self::Field(parent, name) => write!(f, "{parent}{}", field_step(name)),
-        }
-    }
-}
-
-/// A plain name as it is, any other as `["…"]`.
-fn field_step(name: &str) -> Cow<'_, str> {
-    if is_plain(name) { Cow::Borrowed(name) } else { Cow::Owned(format!("[{}]", quoted(name))) }
-}
-
-fn is_plain(name: &str) -> bool {
-    let is_plain_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '$');
-    !name.is_empty() && name.len() <= SHOWN_CHARS_MAX && name.chars().all(is_plain_char)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    #[cfg(target_arch = "wasm32")]
-    use wasm_bindgen_test::wasm_bindgen_test as test;
-
-    #[test]
-    fn places() {
-        let rules = Place::Field(&Place::Root, "rules");
-        let rule = Place::Item(&rules, 12);
-        assert_eq!(Place::Root.to_string(), "config");
-        assert_eq!(Place::Field(&rule, "path_prefix").to_string(), "rules[12].path_prefix");
-        assert_eq!(Place::Field(&rule, "a.b").to_string(), r#"rules[12]["a.b"]"#);
-        assert_eq!(Place::Field(&rule, "").to_string(), r#"rules[12][""]"#);
-        assert_eq!(Place::Field(&Place::Root, "a\nb").to_string(), r#"["a\nb"]"#);
-    }
-
-    #[test]
-    fn quoted_text_stays_on_one_line_and_short() {
-        assert_eq!(quoted("it's\"\r\n\u{1b}[0m"), r#""it's\"\r\n\u{1b}[0m""#);
-        let exactly = "é".repeat(SHOWN_CHARS_MAX);
-        assert_eq!(quoted(&exactly), format!("\"{exactly}\""));
-        assert_eq!(quoted(&format!("{exactly}x")), format!("\"{exactly}…\""));
-    }
 }

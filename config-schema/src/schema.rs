@@ -6,9 +6,9 @@
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use crate::config::Config;
+use crate::form::ConfigForm;
 
 /// The schema as the text of a file: indented, with a line end at its end.
 pub fn text() -> String {
@@ -16,12 +16,8 @@ pub fn text() -> String {
     format!("{:#}\n", sorted(json_schema().to_value()))
 }
 
-fn json_schema() -> Schema {
-    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<Config>();
-    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        let description = "Where this schema is, for editors; it limits nothing.";
-        properties.insert("$schema".to_owned(), json!({ "description": description, "type": "string" }));
-    }
+pub(crate) fn json_schema() -> Schema {
+    let mut schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<ConfigForm>();
     RecursiveTransform(tidy).transform(&mut schema);
     schema
 }

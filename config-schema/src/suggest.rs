@@ -2,7 +2,7 @@
 
 /// The known word that `word` is most likely a slip of, if any is near enough.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let word = word.to_lowercase();
+    let word = word.to_ascii_lowercase();
     let near = known.iter().filter_map(|candidate| Some((slips(&word, candidate)?, *candidate)));
     near.min_by_key(|(slips, _)| *slips).map(|(_, candidate)| candidate)
 }

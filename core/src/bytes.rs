@@ -21,6 +21,13 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// `None` if there are not so many.
+    pub(crate) fn slice(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(head)
+    }
+
     pub(crate) fn u8(&mut self) -> u8 {
         u8::from_le_bytes(self.array())
     }
@@ -33,16 +40,21 @@ impl<'a> Reader<'a> {
         u32::from_le_bytes(self.array())
     }
 
-    pub(crate) fn u40(&mut self) -> u64 {
+    pub(crate) fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.array())
+    }
+
+    /// An integer of `N` bytes, at most 8.
+    pub(crate) fn uint<const N: usize>(&mut self) -> u64 {
         let mut wide = [0; 8];
-        if let Some(low) = wide.first_chunk_mut::<5>() {
+        if let Some(low) = wide.first_chunk_mut::<N>() {
             *low = self.array();
         }
         u64::from_le_bytes(wide)
     }
 
-    pub(crate) fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.array())
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn rest_is_zero(&self) -> bool {
@@ -65,26 +77,53 @@ impl<'a> Writer<'a> {
         }
     }
 
-    pub(crate) fn u8(&mut self, value: u8) {
-        self.array([value]);
-    }
-
-    pub(crate) fn u16(&mut self, value: u16) {
-        self.array(value.to_le_bytes());
-    }
-
     pub(crate) fn u32(&mut self, value: u32) {
         self.array(value.to_le_bytes());
     }
 
-    /// The low 40 bits.
-    pub(crate) fn u40(&mut self, value: u64) {
-        if let Some(low) = value.to_le_bytes().first_chunk::<5>() {
+    /// The low `N` bytes, at most 8.
+    pub(crate) fn uint<const N: usize>(&mut self, value: u64) {
+        if let Some(low) = value.to_le_bytes().first_chunk::<N>() {
             self.array(*low);
         }
     }
+}
 
-    pub(crate) fn u64(&mut self, value: u64) {
-        self.array(value.to_le_bytes());
+/// Numbers in groups of seven bits, low first, the high bit set on all but the last.
+pub(crate) mod varint {
+    use alloc::vec::Vec;
+
+    const GROUP_BITS: u32 = 7;
+    const MORE: u8 = 0x80;
+
+    pub(crate) fn write(mut value: u64, out: &mut Vec<u8>) {
+        loop {
+            let [low, ..] = value.to_le_bytes();
+            value >>= GROUP_BITS;
+            if value == 0 {
+                out.push(low);
+                return;
+            }
+            out.push(low | MORE);
+        }
+    }
+
+    /// `None` if there is no whole number, it is longer than it need be, or it passes 63 bits.
+    pub(crate) fn read(bytes: &mut &[u8]) -> Option<u64> {
+        let mut value = 0_u64;
+        let mut shift = 0_u32;
+        loop {
+            let (byte, rest) = bytes.split_first()?;
+            *bytes = rest;
+            let group = u64::from(byte & !MORE);
+            if shift > 56 || (group == 0 && shift > 0 && byte & MORE == 0) {
+                return None;
+            }
+            value |= group.checked_shl(shift)?;
+            if byte & MORE == 0 {
+                return Some(value);
+            }
+            shift = shift.saturating_add(GROUP_BITS);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::grid::{Age, Grid};
 use crate::limit::REQUESTS_MAX;
-use crate::{Outcome, Retry, Take};
+use crate::{Outcome, Take};
 
 /// What was taken in one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,14 +20,10 @@ impl FixedWindow {
 
     /// The state as it stands now.
     pub(crate) fn at(self, grid: &Grid) -> Self {
-        match Age::of(self.window, grid.window()) {
+        match Age::of(self.window, grid.window(), 1) {
             Age::Current => self,
-            Age::Previous | Age::Gone => Self::fresh(grid),
+            Age::Past(_) | Age::FarAhead => Self::fresh(grid),
         }
-    }
-
-    pub(crate) const fn used(&self) -> u64 {
-        self.count
     }
 
     pub(crate) fn take(self, requests: u64, grid: &Grid, take: Take) -> (Outcome, Self) {
@@ -35,26 +31,23 @@ impl FixedWindow {
         let taken = take.taken_of(requests.saturating_sub(before.count));
         let after = Self { count: before.count.saturating_add(taken).min(REQUESTS_MAX), ..before };
         let to_end_ms = grid.wait_ms(before.window.saturating_add(1), 0);
-        let retry = if taken > 0 {
-            Retry::Now
-        } else if take.least() > requests {
-            Retry::Never
-        } else {
-            Retry::After(to_end_ms)
-        };
         let outcome = Outcome {
             taken,
             remaining: requests.saturating_sub(after.count),
             reset_ms: if after.count == 0 { 0 } else { to_end_ms },
-            retry,
-            window: after.window,
+            retry: take.retry(taken, requests, |_| to_end_ms),
+            receipt: after.window.into(),
         };
         (outcome, after)
     }
 
     /// Gives back `amount` taken in `window`, if that window still counts.
-    pub(crate) fn refund(self, window: u32, amount: u64) -> Self {
-        if window == self.window { Self { count: self.count.saturating_sub(amount), ..self } } else { self }
+    pub(crate) fn refund(self, window: u64, amount: u64) -> Self {
+        if window == u64::from(self.window) {
+            Self { count: self.count.saturating_sub(amount), ..self }
+        } else {
+            self
+        }
     }
 
     /// The first window in which this state is as good as fresh.

@@ -19,17 +19,29 @@
     clippy::unwrap_used
 )]
 
+extern crate alloc;
+
 mod bytes;
+mod decide;
 mod fixed_window;
 mod grid;
 mod limit;
+mod rounding;
+mod sliding_buckets;
+mod sliding_log;
 mod sliding_window;
 pub mod slot;
 mod state;
 mod take;
 mod time;
+mod token_bucket;
+mod window;
 
-pub use limit::{Algorithm, Limit, LimitError, REQUESTS_MAX, WINDOW_MS_MAX, WINDOW_MS_MIN};
-pub use state::{BadState, STATE_BYTES, State, StateBytes};
+pub use limit::{
+    Algorithm, BUCKET_UNITS_MAX, BUCKETS_MAX, LOG_REQUESTS_MAX, Limit, LimitError, REQUESTS_MAX,
+    WARM_UP_UNITS_MAX, WINDOW_MS_MAX, WINDOW_MS_MIN,
+};
+pub use state::{BadState, SMALL_STATE_BYTES, State};
 pub use take::{Manner, Outcome, Retry, Take};
 pub use time::{Moment, Timestamp};
+pub use window::{DAY_MS, Window};

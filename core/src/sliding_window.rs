@@ -7,7 +7,8 @@
 
 use crate::grid::{Age, Grid};
 use crate::limit::{REQUESTS_MAX, WINDOW_MS_MAX};
-use crate::{Outcome, Retry, Take};
+use crate::rounding::{ceil_div, floor_div};
+use crate::{Outcome, Take};
 
 /// The weight of a whole window.
 const WEIGHT_ONE: u64 = 1 << 16;
@@ -34,44 +35,37 @@ impl SlidingWindow {
 
     /// The state as it stands now.
     pub(crate) fn at(self, grid: &Grid) -> Self {
-        match Age::of(self.window, grid.window()) {
+        match Age::of(self.window, grid.window(), 1) {
             Age::Current => self,
-            Age::Previous => Self { window: grid.window(), current: 0, previous: self.current },
-            Age::Gone => Self::fresh(grid),
+            Age::Past(1) => Self { window: grid.window(), current: 0, previous: self.current },
+            Age::Past(_) | Age::FarAhead => Self::fresh(grid),
         }
     }
 
-    pub(crate) fn used(&self, grid: &Grid) -> u64 {
-        self.current.saturating_add(weighted(self.previous, grid.window_ms(), grid.elapsed_ms(self.window)))
+    pub(crate) fn used(&self, window_ms: u64, grid: &Grid) -> u64 {
+        self.current.saturating_add(weighted(self.previous, window_ms, grid.elapsed_ms(self.window)))
     }
 
-    pub(crate) fn take(self, requests: u64, grid: &Grid, take: Take) -> (Outcome, Self) {
+    pub(crate) fn take(self, requests: u64, window_ms: u64, grid: &Grid, take: Take) -> (Outcome, Self) {
         let before = self.at(grid);
-        let used = before.used(grid);
+        let used = before.used(window_ms, grid);
         let taken = take.taken_of(requests.saturating_sub(used));
         let after = Self { current: before.current.saturating_add(taken).min(REQUESTS_MAX), ..before };
-        let retry = if taken > 0 {
-            Retry::Now
-        } else if take.least() > requests {
-            Retry::Never
-        } else {
-            Retry::After(before.wait_ms(requests, grid, take.least()))
-        };
         let outcome = Outcome {
             taken,
             remaining: requests.saturating_sub(used.saturating_add(taken)),
             reset_ms: after.reset_ms(grid),
-            retry,
-            window: after.window,
+            retry: take.retry(taken, requests, |amount| before.wait_ms(requests, window_ms, grid, amount)),
+            receipt: after.window.into(),
         };
         (outcome, after)
     }
 
     /// Gives back `amount` taken in `window`, if that window still counts.
-    pub(crate) fn refund(self, window: u32, amount: u64) -> Self {
-        if window == self.window {
+    pub(crate) fn refund(self, window: u64, amount: u64) -> Self {
+        if window == u64::from(self.window) {
             Self { current: self.current.saturating_sub(amount), ..self }
-        } else if window.saturating_add(1) == self.window {
+        } else if window.saturating_add(1) == u64::from(self.window) {
             Self { previous: self.previous.saturating_sub(amount), ..self }
         } else {
             self
@@ -84,15 +78,15 @@ impl SlidingWindow {
     }
 
     /// How long until `amount`, which is at most `requests`, fits if nothing more is taken.
-    fn wait_ms(&self, requests: u64, grid: &Grid, amount: u64) -> u64 {
+    fn wait_ms(&self, requests: u64, window_ms: u64, grid: &Grid, amount: u64) -> u64 {
         let room = requests.saturating_sub(amount);
-        match room.checked_sub(self.current) {
+        if let Some(room) = room.checked_sub(self.current) {
             // This window's own takes leave room: wait until the previous window weighs little enough.
-            Some(room) => grid.wait_ms(self.window, lightens_at_ms(self.previous, room, grid.window_ms())),
-            // They do not: wait into the next window, where they are the previous one's.
-            None => grid
-                .wait_ms(self.window.saturating_add(1), lightens_at_ms(self.current, room, grid.window_ms())),
+            return grid.wait_ms(self.window, lightens_at_ms(self.previous, room, window_ms));
         }
+        // They do not: wait into the next window, where they are the previous one's.
+        let next = self.window.saturating_add(1);
+        grid.wait_ms(next, lightens_at_ms(self.current, room, window_ms))
     }
 
     fn reset_ms(&self, grid: &Grid) -> u64 {
@@ -117,14 +111,4 @@ fn lightens_at_ms(count: u64, room: u64, window_ms: u64) -> u64 {
     let weight_max = floor_div(room.saturating_mul(WEIGHT_ONE), count).min(WEIGHT_ONE);
     let left_ms_max = floor_div(weight_max.saturating_mul(window_ms), WEIGHT_ONE);
     window_ms.saturating_sub(left_ms_max)
-}
-
-/// Rounded up. Divisors here are never 0; if one were, the most cautious answer is the largest.
-fn ceil_div(a: u64, b: u64) -> u64 {
-    if b == 0 { u64::MAX } else { a.div_ceil(b) }
-}
-
-/// Rounded down. Nothing divided into no parts is as much as one likes: a count of 0 weighs nothing.
-fn floor_div(a: u64, b: u64) -> u64 {
-    a.checked_div(b).unwrap_or(u64::MAX)
 }

@@ -1,47 +1,63 @@
 //! What is remembered of one limit for one key, and its byte form.
 //!
-//! The byte form is a kind byte (the version in the high four bits, the algorithm in the low four) and
-//! [`STATE_BYTES`] of contents, little-endian, unused bytes zero:
+//! The byte form is a kind byte (the version in the high four bits, the code in the low four) and contents,
+//! little-endian. Small states have [`SMALL_STATE_BYTES`] of contents, unused bytes zero; the others are as long
+//! as they need to be, their numbers in groups of seven bits, low first, the high bit set on all but the last:
 //!
-//! | algorithm | code | bytes 0–3 | bytes 4–8 | bytes 9–13 |
-//! |---|---|---|---|---|
-//! | `fixed_window` | 1 | window | count | 0 |
-//! | `sliding_window` | 2 | window | current | previous |
+//! | algorithm | code | contents |
+//! |---|---|---|
+//! | `fixed_window` | 1 | window (4 bytes), count (5) |
+//! | `sliding_window` | 2 | window (4), current (5), previous (5) |
+//! | `token_bucket` | 3 | at in ms (6), missing (7) |
+//! | `token_bucket` with a warm-up | 4 | at in ms (42 bits), missing (36 bits), cold (34 bits) |
+//! | `sliding_buckets` | 5 | window, then the counts, the latest first; the last is not 0 |
+//! | `sliding_log` | 6 | for each time, the oldest first: ms since the one before (the first since the epoch), count |
 
-use crate::bytes::{Reader, Writer};
+use crate::bytes::{Reader, Writer, varint};
 use crate::fixed_window::FixedWindow;
-use crate::grid::Grid;
-use crate::limit::{Algorithm, Limit, REQUESTS_MAX};
+use crate::limit::{BUCKET_UNITS_MAX, BUCKETS_MAX, REQUESTS_MAX, WARM_UP_UNITS_MAX};
+use crate::sliding_buckets::SlidingBuckets;
+use crate::sliding_log::{RUNS_MAX, Run, SlidingLog};
 use crate::sliding_window::SlidingWindow;
-use crate::{Moment, Outcome, Take, Timestamp};
+use crate::token_bucket::{TokenBucket, WARMING_MISSING_MAX};
+use crate::{Algorithm, Limit, Timestamp};
+use alloc::vec::Vec;
 
-/// How many bytes a state has beside its kind.
-pub const STATE_BYTES: usize = 14;
+/// How many bytes of contents a small state has.
+pub const SMALL_STATE_BYTES: usize = 14;
 
-/// The version of the byte form. One state of another version is as good as none.
+/// The version of the byte form. A state of another version is as good as none.
 const VERSION: u8 = 1;
 
 const CODE_BITS: u32 = 4;
 const CODE_MASK: u8 = 0x0f;
-const CODE_FIXED_WINDOW: u8 = 1;
-const CODE_SLIDING_WINDOW: u8 = 2;
+const FIXED_WINDOW: u8 = 1;
+const SLIDING_WINDOW: u8 = 2;
+const TOKEN_BUCKET: u8 = 3;
+const WARMING_BUCKET: u8 = 4;
+const SLIDING_BUCKETS: u8 = 5;
+const SLIDING_LOG: u8 = 6;
+
+const WARMING_AT_BITS: u32 = 42;
+const WARMING_MISSING_BITS: u32 = 36;
+const _: () = assert!(WARMING_MISSING_MAX < 1 << WARMING_MISSING_BITS);
+const WARMING_COLD_BITS: u32 = 34;
+const _: () = assert!(WARM_UP_UNITS_MAX < 1 << WARMING_COLD_BITS);
+const _: () = assert!(WARMING_AT_BITS + WARMING_MISSING_BITS + WARMING_COLD_BITS == 8 * 14);
 
 /// What is remembered of one limit for one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Of a [`Algorithm::FixedWindow`] limit.
+    /// Of an [`Algorithm::FixedWindow`] limit.
     FixedWindow(FixedWindow),
-    /// Of a [`Algorithm::SlidingWindow`] limit.
+    /// Of an [`Algorithm::SlidingWindow`] limit.
     SlidingWindow(SlidingWindow),
-}
-
-/// A state as bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateBytes {
-    /// The version and the algorithm.
-    pub kind: u8,
-    /// The contents.
-    pub contents: [u8; STATE_BYTES],
+    /// Of an [`Algorithm::TokenBucket`] limit.
+    TokenBucket(TokenBucket),
+    /// Of an [`Algorithm::SlidingBuckets`] limit.
+    SlidingBuckets(SlidingBuckets),
+    /// Of an [`Algorithm::SlidingLog`] limit.
+    SlidingLog(SlidingLog),
 }
 
 /// Bytes that are no state: of another version, or with impossible contents.
@@ -49,102 +65,167 @@ pub struct StateBytes {
 pub struct BadState;
 
 impl Limit {
-    /// Decides one take. No state, or one of another algorithm, is a fresh one.
-    pub fn take(&self, state: Option<State>, at: Moment, take: Take) -> (Outcome, State) {
-        let grid = Grid::new(self, at);
-        match self.own(state, &grid) {
-            State::FixedWindow(state) => {
-                let (outcome, state) = state.take(self.requests(), &grid, take);
-                (outcome, State::FixedWindow(state))
-            }
-            State::SlidingWindow(state) => {
-                let (outcome, state) = state.take(self.requests(), &grid, take);
-                (outcome, State::SlidingWindow(state))
-            }
-        }
-    }
-
-    /// How much of the limit is used now; more than the limit is debt.
-    pub fn used(&self, state: State, at: Moment) -> u64 {
-        let grid = Grid::new(self, at);
-        match self.own(Some(state), &grid) {
-            State::FixedWindow(state) => state.at(&grid).used(),
-            State::SlidingWindow(state) => state.at(&grid).used(&grid),
-        }
-    }
-
-    /// When the state will be as good as none.
-    pub fn expires(&self, state: State, at: Moment) -> Timestamp {
-        let grid = Grid::new(self, at);
-        grid.start(match self.own(Some(state), &grid) {
-            State::FixedWindow(state) => state.fresh_from(),
-            State::SlidingWindow(state) => state.fresh_from(),
-        })
-    }
-
-    fn own(&self, state: Option<State>, grid: &Grid) -> State {
-        match (self.algorithm(), state) {
-            (Algorithm::FixedWindow, Some(state @ State::FixedWindow(_)))
-            | (Algorithm::SlidingWindow, Some(state @ State::SlidingWindow(_))) => state,
-            (Algorithm::FixedWindow, _) => State::FixedWindow(FixedWindow::fresh(grid)),
-            (Algorithm::SlidingWindow, _) => State::SlidingWindow(SlidingWindow::fresh(grid)),
-        }
+    /// Whether its states fit [`SMALL_STATE_BYTES`].
+    pub const fn has_small_state(&self) -> bool {
+        !matches!(self.algorithm(), Algorithm::SlidingBuckets { .. } | Algorithm::SlidingLog)
     }
 }
 
 impl State {
-    /// Gives back `amount` that was taken in `window` ([`Outcome::window`]). It goes to that window alone:
-    /// if it counts no more, nothing happens. Whoever refunds does so at most once per take.
-    #[must_use]
-    pub fn refund(self, window: u32, amount: u64) -> Self {
-        match self {
-            Self::FixedWindow(state) => Self::FixedWindow(state.refund(window, amount)),
-            Self::SlidingWindow(state) => Self::SlidingWindow(state.refund(window, amount)),
-        }
+    /// The version and the algorithm.
+    pub fn kind(&self) -> u8 {
+        let code = match self {
+            Self::FixedWindow(_) => FIXED_WINDOW,
+            Self::SlidingWindow(_) => SLIDING_WINDOW,
+            Self::TokenBucket(TokenBucket { cold: None, .. }) => TOKEN_BUCKET,
+            Self::TokenBucket(_) => WARMING_BUCKET,
+            Self::SlidingBuckets(_) => SLIDING_BUCKETS,
+            Self::SlidingLog(_) => SLIDING_LOG,
+        };
+        (VERSION << CODE_BITS) | code
     }
 
-    /// The byte form.
-    pub fn to_bytes(self) -> StateBytes {
-        let mut contents = [0; STATE_BYTES];
+    /// The contents of a small state; none of another.
+    pub fn small_contents(&self) -> Option<[u8; SMALL_STATE_BYTES]> {
+        let mut contents = [0; SMALL_STATE_BYTES];
         let mut writer = Writer::new(&mut contents);
-        let code = match self {
+        match self {
             Self::FixedWindow(state) => {
                 writer.u32(state.window);
-                writer.u40(state.count);
-                CODE_FIXED_WINDOW
+                writer.uint::<5>(state.count);
             }
             Self::SlidingWindow(state) => {
                 writer.u32(state.window);
-                writer.u40(state.current);
-                writer.u40(state.previous);
-                CODE_SLIDING_WINDOW
+                writer.uint::<5>(state.current);
+                writer.uint::<5>(state.previous);
             }
-        };
-        StateBytes { kind: (VERSION << CODE_BITS) | code, contents }
+            Self::TokenBucket(TokenBucket { at, missing, cold: None }) => {
+                writer.uint::<6>(at.ms());
+                writer.uint::<7>(*missing);
+            }
+            Self::TokenBucket(TokenBucket { at, missing, cold: Some(cold) }) => {
+                let missing = u128::from(*missing) << WARMING_AT_BITS;
+                let cold = u128::from(*cold) << WARMING_AT_BITS << WARMING_MISSING_BITS;
+                let packed = u128::from(at.ms()) | missing | cold;
+                if let Some(low) = packed.to_le_bytes().first_chunk::<SMALL_STATE_BYTES>() {
+                    writer.array(*low);
+                }
+            }
+            Self::SlidingBuckets(_) | Self::SlidingLog(_) => return None,
+        }
+        Some(contents)
+    }
+
+    /// The contents, however long.
+    pub fn contents(&self) -> Vec<u8> {
+        let mut contents = Vec::new();
+        match self {
+            Self::SlidingBuckets(state) => {
+                varint::write(state.window.into(), &mut contents);
+                for count in &state.counts {
+                    varint::write(*count, &mut contents);
+                }
+            }
+            Self::SlidingLog(state) => {
+                let mut before = 0;
+                for Run { at, count } in &state.runs {
+                    varint::write(at.ms().saturating_sub(before), &mut contents);
+                    varint::write(*count, &mut contents);
+                    before = at.ms();
+                }
+            }
+            small => contents.extend(small.small_contents().unwrap_or_default()),
+        }
+        contents
     }
 
     /// Reads a byte form, trusting nothing.
-    pub fn from_bytes(bytes: &StateBytes) -> Result<Self, BadState> {
-        if bytes.kind >> CODE_BITS != VERSION {
+    pub fn from_bytes(kind: u8, contents: &[u8]) -> Result<Self, BadState> {
+        if kind >> CODE_BITS != VERSION {
             return Err(BadState);
         }
-        let mut reader = Reader::new(&bytes.contents);
-        let state = match bytes.kind & CODE_MASK {
-            CODE_FIXED_WINDOW => {
-                Self::FixedWindow(FixedWindow { window: reader.u32(), count: count(&mut reader)? })
+        match kind & CODE_MASK {
+            SLIDING_BUCKETS => read_sliding_buckets(contents).ok_or(BadState),
+            SLIDING_LOG => read_sliding_log(contents).ok_or(BadState),
+            code => {
+                let contents: &[u8; SMALL_STATE_BYTES] = contents.try_into().map_err(|_| BadState)?;
+                read_small(code, contents).ok_or(BadState)
             }
-            CODE_SLIDING_WINDOW => Self::SlidingWindow(SlidingWindow {
-                window: reader.u32(),
-                current: count(&mut reader)?,
-                previous: count(&mut reader)?,
-            }),
-            _ => return Err(BadState),
-        };
-        if reader.rest_is_zero() { Ok(state) } else { Err(BadState) }
+        }
     }
 }
 
-fn count(reader: &mut Reader<'_>) -> Result<u64, BadState> {
-    let count = reader.u40();
-    if count > REQUESTS_MAX { Err(BadState) } else { Ok(count) }
+fn read_small(code: u8, contents: &[u8; SMALL_STATE_BYTES]) -> Option<State> {
+    let mut reader = Reader::new(contents);
+    let state = match code {
+        FIXED_WINDOW => State::FixedWindow(FixedWindow {
+            window: reader.u32(),
+            count: at_most(reader.uint::<5>(), REQUESTS_MAX)?,
+        }),
+        SLIDING_WINDOW => State::SlidingWindow(SlidingWindow {
+            window: reader.u32(),
+            current: at_most(reader.uint::<5>(), REQUESTS_MAX)?,
+            previous: at_most(reader.uint::<5>(), REQUESTS_MAX)?,
+        }),
+        TOKEN_BUCKET => State::TokenBucket(TokenBucket {
+            at: timestamp(reader.uint::<6>())?,
+            missing: at_most(reader.uint::<7>(), BUCKET_UNITS_MAX)?,
+            cold: None,
+        }),
+        WARMING_BUCKET => {
+            let mut wide = [0; 16];
+            if let Some(low) = wide.first_chunk_mut::<SMALL_STATE_BYTES>() {
+                *low = reader.array();
+            }
+            let packed = u128::from_le_bytes(wide);
+            let bits = |shift: u32, bits: u32| {
+                let mask = u128::MAX.checked_shl(bits).map_or(u128::MAX, |high| !high);
+                u64::try_from(packed.checked_shr(shift).unwrap_or(0) & mask).ok()
+            };
+            State::TokenBucket(TokenBucket {
+                at: timestamp(bits(0, WARMING_AT_BITS)?)?,
+                missing: bits(WARMING_AT_BITS, WARMING_MISSING_BITS)?,
+                cold: Some(bits(WARMING_AT_BITS.saturating_add(WARMING_MISSING_BITS), WARMING_COLD_BITS)?),
+            })
+        }
+        _ => return None,
+    };
+    reader.rest_is_zero().then_some(state)
+}
+
+fn read_sliding_buckets(mut contents: &[u8]) -> Option<State> {
+    let window = u32::try_from(varint::read(&mut contents)?).ok()?;
+    let mut counts = Vec::new();
+    while !contents.is_empty() {
+        counts.push(at_most(varint::read(&mut contents)?, REQUESTS_MAX)?);
+        if counts.len() > usize::from(BUCKETS_MAX).saturating_add(1) {
+            return None;
+        }
+    }
+    (counts.last() != Some(&0)).then_some(State::SlidingBuckets(SlidingBuckets { window, counts }))
+}
+
+fn read_sliding_log(mut contents: &[u8]) -> Option<State> {
+    let mut runs: Vec<Run> = Vec::new();
+    while !contents.is_empty() {
+        let since_ms = varint::read(&mut contents)?;
+        let count = at_most(varint::read(&mut contents)?, REQUESTS_MAX)?;
+        let before = runs.last().map(|run| run.at.ms());
+        let in_order = since_ms > 0 || before.is_none();
+        let at = timestamp(before.unwrap_or(0).checked_add(since_ms)?)?;
+        if count == 0 || !in_order || runs.len() >= RUNS_MAX {
+            return None;
+        }
+        runs.push(Run { at, count });
+    }
+    Some(State::SlidingLog(SlidingLog { runs }))
+}
+
+fn at_most(value: u64, max: u64) -> Option<u64> {
+    (value <= max).then_some(value)
+}
+
+/// A time that there is: one that is later than all times would be read back as another.
+fn timestamp(ms: u64) -> Option<Timestamp> {
+    Some(Timestamp::from_ms(ms)).filter(|at| at.ms() == ms)
 }

@@ -38,6 +38,18 @@ impl Take {
         Self { amount, manner: Manner::Force }
     }
 
+    /// When a take that got nothing of a limit gets something, given how long to wait for the least it asks.
+    pub(crate) fn retry(self, taken: u64, capacity: u64, wait_ms: impl FnOnce(u64) -> u64) -> Retry {
+        let least = self.least();
+        if taken > 0 {
+            Retry::Now
+        } else if least > capacity {
+            Retry::Never
+        } else {
+            Retry::After(wait_ms(least))
+        }
+    }
+
     /// How much of `free` this take gets.
     pub(crate) fn taken_of(self, free: u64) -> u64 {
         let amount = self.amount.get();
@@ -49,7 +61,7 @@ impl Take {
     }
 
     /// The least that must be free for this take to get anything.
-    pub(crate) fn least(self) -> u64 {
+    fn least(self) -> u64 {
         match self.manner {
             Manner::All => self.amount.get(),
             Manner::Some => 1,
@@ -69,8 +81,8 @@ pub struct Outcome {
     pub reset_ms: u64,
     /// When the same take would get something; for one that did, at once.
     pub retry: Retry,
-    /// The window that was charged: a refund names it.
-    pub window: u32,
+    /// What a refund of this take must name: the window, the time or the end of what was charged.
+    pub receipt: u64,
 }
 
 impl Outcome {

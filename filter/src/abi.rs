@@ -8,7 +8,7 @@
 
 #![expect(unsafe_code, reason = "host calls are foreign functions")]
 
-use crate::{Engine, Host, Reply, Status, Verdict};
+use crate::{Engine, HeaderPair, Host, Reply, Status, Verdict};
 use core::cell::RefCell;
 use core::ptr::null_mut;
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -73,7 +73,6 @@ const BUFFER_PLUGIN_CONFIGURATION: u32 = 7;
 const MAP_REQUEST_HEADERS: u32 = 0;
 const MAP_RESPONSE_HEADERS: u32 = 2;
 const METRIC_COUNTER: u32 = 0;
-const NO_GRPC_STATUS: i32 = -1;
 
 /// The proxy around this module.
 struct Proxy;
@@ -154,7 +153,7 @@ impl Host for Proxy {
                 reply.body.len(),
                 headers.as_ptr(),
                 headers.len(),
-                NO_GRPC_STATUS,
+                reply.grpc_status,
             )
         })
     }
@@ -187,7 +186,7 @@ impl Host for Proxy {
 }
 
 /// A header map in the ABI's form; `headers` reads the same.
-fn serialised(headers: &[(&'static str, String)]) -> Vec<u8> {
+fn serialised(headers: &[HeaderPair]) -> Vec<u8> {
     let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
     let mut bytes = length(headers.len()).to_vec();
     for (name, value) in headers {
@@ -195,7 +194,7 @@ fn serialised(headers: &[(&'static str, String)]) -> Vec<u8> {
         bytes.extend(length(value.len()));
     }
     for (name, value) in headers {
-        for text in [*name, value] {
+        for text in [name.as_ref(), value] {
             bytes.extend(text.as_bytes());
             bytes.push(0);
         }
@@ -290,7 +289,7 @@ fn tick(engine: &Shared) {
 struct Stream {
     engine: Shared,
     /// What the response gets.
-    headers: Vec<(&'static str, String)>,
+    headers: Vec<HeaderPair>,
 }
 
 impl Context for Stream {}

@@ -3,16 +3,19 @@
 //! First every slot is read and every rule judged; nothing is written before all have said yes. Then the
 //! slots are written in order, each by compare-and-swap. Who loses a race reads that slot again and judges
 //! again; if a rule says no then, what was already written is undone.
+//!
+//! A rule can also count what it denies: then its counters are written although it said no.
 
+use crate::any_slot::AnySlot;
 use crate::debts::Debts;
 use crate::host::{Host, Status};
 use crate::identity::Identity;
 use crate::metrics::{Metric, Metrics};
-use crate::rules::Rule;
-use crate::table::{Table, Versioned};
+use crate::rules::{CountedLimit, Rule};
+use crate::table::{Place, Region, Table, Versioned};
 use core::num::NonZeroU64;
 use tidegate_config::LIMITS_MAX;
-use tidegate_core::slot::{Entry, Placed, Slot};
+use tidegate_core::slot::{EntryId, Placed};
 use tidegate_core::{Outcome, Retry, State, Take, Timestamp};
 
 /// How often a slot is tried before its charge is kept as a debt. Contention by requests needs two or three.
@@ -23,20 +26,24 @@ const CAS_TRIES_MAX: usize = 32;
 pub(crate) struct Ask<'r> {
     pub(crate) rule: &'r Rule,
     pub(crate) rule_index: usize,
+    /// Which of the rule's sets of limits: its plan.
+    pub(crate) limit_set: usize,
+    pub(crate) limits: &'r [CountedLimit],
     pub(crate) identity: Identity,
-    pub(crate) slot: u32,
+    pub(crate) place: Place,
     pub(crate) take: Take,
+    /// Whether a no denies the request.
+    pub(crate) enforced: bool,
 }
 
 /// An ask and what came of it.
-#[derive(Clone, Copy)]
 pub(crate) struct Case<'r> {
     pub(crate) ask: Ask<'r>,
     pub(crate) judged: Judged,
 }
 
 /// The outcome of each limit of a rule.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Judged {
     limits: [Option<(Outcome, State)>; LIMITS_MAX],
     /// The latest retry of its limits: `Now` if all of them say yes.
@@ -62,14 +69,31 @@ pub(crate) fn charge(
     debts: &mut Debts,
     metrics: &mut Metrics,
 ) -> Charged {
-    cases.sort_unstable_by_key(|case| case.ask.slot);
+    cases.sort_unstable_by_key(|case| case.ask.place);
     let mut groups: Vec<Group<'_, '_>> = cases
-        .chunk_by_mut(|a, b| a.ask.slot == b.ask.slot)
+        .chunk_by_mut(|a, b| a.ask.place == b.ask.place)
         .map(|cases| Group::read(host, cases, now, debts, metrics))
         .collect();
-    if groups.iter().any(Group::is_denied) {
-        return Charged::Nothing;
+    let charged = if groups.iter().any(Group::is_denied) {
+        Charged::Nothing
+    } else {
+        charge_all(host, &mut groups, now, debts, metrics)
+    };
+    if charged == Charged::Nothing {
+        for group in &mut groups {
+            group.write_denied(host, now, debts, metrics);
+        }
     }
+    charged
+}
+
+fn charge_all(
+    host: &impl Host,
+    groups: &mut [Group<'_, '_>],
+    now: Timestamp,
+    debts: &mut Debts,
+    metrics: &mut Metrics,
+) -> Charged {
     for index in 0..groups.len() {
         let (written, rest) = groups.split_at_mut(index);
         let Some(group) = rest.first_mut() else { break };
@@ -85,9 +109,9 @@ pub(crate) fn charge(
 
 /// The cases that share a slot, and so one read and one write.
 struct Group<'c, 'r> {
-    index: u32,
-    /// The slot as last read; the error if the host would not tell.
-    slot: Result<Versioned, Status>,
+    place: Place,
+    /// The slot as last read; none if the host would not tell.
+    read: Option<Versioned>,
     cases: &'c mut [Case<'r>],
 }
 
@@ -99,29 +123,30 @@ impl<'c, 'r> Group<'c, 'r> {
         debts: &Debts,
         metrics: &mut Metrics,
     ) -> Self {
-        let index = cases.first().map_or(0, |case| case.ask.slot);
-        let mut group = Self { index, slot: Err(Status::NotFound), cases };
+        let place = cases.first().map_or(Place { region: Region::Small, index: 0 }, |case| case.ask.place);
+        let mut group = Self { place, read: None, cases };
         group.read_again(host, now, debts, metrics);
         group
     }
 
     fn read_again(&mut self, host: &impl Host, now: Timestamp, debts: &Debts, metrics: &mut Metrics) {
-        self.slot = Table::read(host, self.index);
-        match &self.slot {
-            Ok(versioned) if versioned.was_bad => metrics.add(Metric::BadStates, 1),
-            Ok(_) => {}
-            Err(_) => metrics.add(Metric::Errors, 1),
+        self.read = Table::read(host, self.place).ok();
+        match &self.read {
+            Some(read) if read.was_bad => metrics.add(Metric::BadStates, 1),
+            Some(_) => {}
+            None => metrics.add(Metric::Errors, 1),
         }
         // What cannot be read counts as empty: the limiter must not take the site down.
-        let slot = self.slot.map_or(Slot::empty(self.index), |versioned| versioned.slot);
+        let empty = AnySlot::empty(self.place);
+        let slot = self.read.as_ref().map_or(&empty, |read| &read.slot);
         for case in &mut *self.cases {
-            case.judged = case.ask.judge(&slot, now, debts.owed(&case.ask.identity, now));
+            case.judged = case.ask.judge(slot, now, debts.owed(&case.ask.identity, now));
             metrics.add(Metric::BadStates, case.judged.bad_states);
         }
     }
 
     fn is_denied(&self) -> bool {
-        self.cases.iter().any(|case| case.ask.rule.is_enforced() && case.judged.is_refused())
+        self.cases.iter().any(|case| case.ask.enforced && case.judged.is_refused())
     }
 
     fn write(
@@ -131,33 +156,23 @@ impl<'c, 'r> Group<'c, 'r> {
         debts: &mut Debts,
         metrics: &mut Metrics,
     ) -> Charged {
+        if !self.cases.iter().any(Case::is_written) {
+            return Charged::All;
+        }
         for _ in 0..CAS_TRIES_MAX {
-            let Ok(Versioned { mut slot, cas, .. }) = self.slot else { break };
-            let mut placed = Evictions::default();
-            for case in self.charged() {
-                placed.add(case.ask.put(&mut slot, &case.judged, now));
-            }
-            if self.charged().next().is_none() {
-                return Charged::All;
-            }
-            match Table::write(host, self.index, &slot, cas) {
-                Ok(()) => {
-                    placed.count(metrics);
+            match self.try_write(host, now, metrics, Case::is_written) {
+                Tried::Written => {
                     for case in self.charged() {
                         debts.paid(&case.ask.identity);
                     }
                     return Charged::All;
                 }
-                Err(Status::CasMismatch) => {
-                    metrics.add(Metric::CasRetries, 1);
+                Tried::Failed => break,
+                Tried::Outrun => {
                     self.read_again(host, now, debts, metrics);
                     if self.is_denied() {
                         return Charged::Nothing;
                     }
-                }
-                Err(_) => {
-                    metrics.add(Metric::Errors, 1);
-                    break;
                 }
             }
         }
@@ -169,13 +184,57 @@ impl<'c, 'r> Group<'c, 'r> {
         Charged::All
     }
 
+    /// Counts the denied, where the rule says so.
+    fn write_denied(&mut self, host: &impl Host, now: Timestamp, debts: &Debts, metrics: &mut Metrics) {
+        if !self.cases.iter().any(Case::is_counted_denial) {
+            return;
+        }
+        for _ in 0..CAS_TRIES_MAX {
+            match self.try_write(host, now, metrics, Case::is_counted_denial) {
+                Tried::Written => return,
+                Tried::Failed => break,
+                Tried::Outrun => self.read_again(host, now, debts, metrics),
+            }
+        }
+        metrics.add(Metric::CasGiveUps, 1);
+    }
+
+    /// Writes what the chosen cases judged on the slot as it was last read.
+    fn try_write(
+        &mut self,
+        host: &impl Host,
+        now: Timestamp,
+        metrics: &mut Metrics,
+        chosen: impl Fn(&Case<'r>) -> bool,
+    ) -> Tried {
+        let Some(Versioned { mut slot, cas, .. }) = self.read.take() else { return Tried::Failed };
+        let mut placed = Evictions::default();
+        for case in self.cases.iter().filter(|case| chosen(case)) {
+            placed.add(case.ask.put(&mut slot, &case.judged, now));
+        }
+        match Table::write(host, self.place, &slot, cas) {
+            Ok(()) => {
+                placed.count(metrics);
+                Tried::Written
+            }
+            Err(Status::CasMismatch) => {
+                metrics.add(Metric::CasRetries, 1);
+                Tried::Outrun
+            }
+            Err(_) => {
+                metrics.add(Metric::Errors, 1);
+                Tried::Failed
+            }
+        }
+    }
+
     fn undo(&self, host: &impl Host, now: Timestamp, metrics: &mut Metrics) {
         for _ in 0..CAS_TRIES_MAX {
-            let Ok(Versioned { mut slot, cas, .. }) = Table::read(host, self.index) else { break };
+            let Ok(Versioned { mut slot, cas, .. }) = Table::read(host, self.place) else { break };
             for case in self.charged() {
                 case.ask.refund(&mut slot, &case.judged, now);
             }
-            match Table::write(host, self.index, &slot, cas) {
+            match Table::write(host, self.place, &slot, cas) {
                 Ok(()) => return,
                 Err(Status::CasMismatch) => metrics.add(Metric::CasRetries, 1),
                 Err(_) => break,
@@ -189,9 +248,28 @@ impl<'c, 'r> Group<'c, 'r> {
     }
 }
 
+/// What came of one try to write a slot.
+enum Tried {
+    Written,
+    /// Somebody else wrote first.
+    Outrun,
+    Failed,
+}
+
+impl Case<'_> {
+    fn is_counted_denial(&self) -> bool {
+        self.judged.is_refused() && self.ask.rule.count_denied
+    }
+
+    fn is_written(&self) -> bool {
+        !self.judged.is_refused() || self.is_counted_denial()
+    }
+}
+
 impl Judged {
     /// Nothing judged yet.
-    pub(crate) const NONE: Self = Self { limits: [None; LIMITS_MAX], retry: Retry::Now, bad_states: 0 };
+    pub(crate) const NONE: Self =
+        Self { limits: [const { None }; LIMITS_MAX], retry: Retry::Now, bad_states: 0 };
 
     pub(crate) fn is_refused(&self) -> bool {
         self.retry != Retry::Now
@@ -209,9 +287,9 @@ impl Judged {
 
 impl Ask<'_> {
     /// Decides on a slot as it was read, with what this VM still owes for the key charged first.
-    pub(crate) fn judge(&self, slot: &Slot, now: Timestamp, owed: u64) -> Judged {
+    pub(crate) fn judge(&self, slot: &AnySlot, now: Timestamp, owed: u64) -> Judged {
         let mut judged = Judged::NONE;
-        for (counted, place) in self.rule.limits.iter().zip(&mut judged.limits) {
+        for (counted, place) in self.limits.iter().zip(&mut judged.limits) {
             let moment = counted.moment(&self.identity, now);
             let id = self.rule.entry_id(counted, &self.identity);
             let (found, inherits) = match slot.find(id.fingerprint) {
@@ -239,26 +317,33 @@ impl Ask<'_> {
         judged
     }
 
-    /// Writes the states of a judgement that said yes.
-    pub(crate) fn put(&self, slot: &mut Slot, judged: &Judged, now: Timestamp) -> Evictions {
+    /// Writes the states of a judgement: what it took, or that it was denied.
+    pub(crate) fn put(&self, slot: &mut AnySlot, judged: &Judged, now: Timestamp) -> Evictions {
         let mut evictions = Evictions::default();
-        let beside = self.rule.entry_ids(&self.identity);
-        for (counted, (_, state)) in self.rule.limits.iter().zip(judged.counted()) {
-            let id = self.rule.entry_id(counted, &self.identity);
+        let ids: Vec<EntryId> =
+            self.limits.iter().map(|limit| self.rule.entry_id(limit, &self.identity)).collect();
+        for ((counted, (_, state)), id) in self.limits.iter().zip(judged.counted()).zip(&ids) {
             let moment = counted.moment(&self.identity, now);
-            evictions.see(slot.put(Entry::new(id, &counted.limit, *state, moment), now, &beside));
+            let placed = if judged.is_refused() {
+                let state = counted.limit.charge_denied(Some(state.clone()), moment, self.take.amount);
+                slot.put(*id, &counted.limit, &state, moment, &ids)
+            } else {
+                slot.put(*id, &counted.limit, state, moment, &ids)
+            };
+            evictions.see(placed);
         }
         evictions
     }
 
     /// Gives back what a judgement took. An entry that is gone took it along.
-    fn refund(&self, slot: &mut Slot, judged: &Judged, now: Timestamp) {
-        for (counted, (outcome, _)) in self.rule.limits.iter().zip(judged.counted()) {
+    fn refund(&self, slot: &mut AnySlot, judged: &Judged, now: Timestamp) {
+        for (counted, (outcome, _)) in self.limits.iter().zip(judged.counted()) {
             let id = self.rule.entry_id(counted, &self.identity);
             if let Some(Ok(state)) = slot.find(id.fingerprint) {
-                let state = state.refund(outcome.window, outcome.taken);
                 let moment = counted.moment(&self.identity, now);
-                slot.update(Entry::new(id, &counted.limit, state, moment));
+                let state = counted.limit.refund(state, moment, outcome.receipt, outcome.taken);
+                // It is there, so this writes over it.
+                slot.put(id, &counted.limit, &state, moment, &[]);
             }
         }
     }

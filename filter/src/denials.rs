@@ -2,7 +2,9 @@
 //! table. A key is remembered until its retry-after, and for a second at most: a refund or a raised limit
 //! takes effect within that time.
 
+use crate::charge::{Ask, Judged};
 use crate::identity::Identity;
+use core::num::NonZeroU64;
 use std::collections::BTreeMap;
 use tidegate_core::{Retry, Timestamp};
 
@@ -23,19 +25,36 @@ pub(crate) struct Denial {
     until: Timestamp,
     /// When to retry; `None` is never.
     retry_at: Option<Timestamp>,
-    /// Which of the rule's limits said no, a bit for each.
-    pub(crate) violated: u8,
+    /// Which of the rule's limits said no, a bit for each; none if the rule denies without a limit.
+    violated: u8,
+    /// Whom it is about: the plan, and the least cost.
+    limit_set: usize,
+    cost: NonZeroU64,
 }
 
 impl Denial {
-    pub(crate) fn new(retry: Retry, violated: u8, now: Timestamp) -> Self {
+    /// What a judgement that said no means for the client.
+    pub(crate) fn new(ask: &Ask<'_>, judged: &Judged, now: Timestamp) -> Self {
         let after = |wait_ms: u64| Timestamp::from_ms(now.ms().saturating_add(wait_ms));
-        let (until, retry_at) = match retry {
+        let (until, retry_at) = match judged.retry {
             Retry::Now => (now, Some(now)),
             Retry::After(wait_ms) => (after(wait_ms.min(REMEMBERED_MS_MAX)), Some(after(wait_ms))),
             Retry::Never => (after(REMEMBERED_MS_MAX), None),
         };
-        Self { since: now, until, retry_at, violated }
+        let refused = (0_u32..).zip(judged.outcomes()).filter(|(_, outcome)| outcome.is_refused());
+        let violated = refused.filter_map(|(bit, _)| 1_u8.checked_shl(bit)).fold(0, |all, bit| all | bit);
+        Self { since: now, until, retry_at, violated, limit_set: ask.limit_set, cost: ask.take.amount }
+    }
+
+    /// A denial that no wait ends, whatever the limits: never remembered.
+    pub(crate) fn for_good(now: Timestamp) -> Self {
+        Self { since: now, until: now, retry_at: None, violated: 0, limit_set: 0, cost: NonZeroU64::MIN }
+    }
+
+    /// Whether the rule's limit at this place said no.
+    pub(crate) fn violates(&self, index: usize) -> bool {
+        let bit = u32::try_from(index).ok().and_then(|bit| 1_u8.checked_shl(bit));
+        bit.is_some_and(|bit| self.violated & bit != 0)
     }
 
     /// How long to wait, in whole seconds rounded up; `None` is for good.
@@ -50,8 +69,11 @@ impl Denial {
 }
 
 impl Denials {
-    pub(crate) fn find(&self, identity: &Identity, now: Timestamp) -> Option<Denial> {
-        self.by_key.get(&identity.key).copied().filter(|denial| denial.holds(now))
+    /// The denial that an ask would meet again.
+    pub(crate) fn find(&self, ask: &Ask<'_>, now: Timestamp) -> Option<Denial> {
+        let denial = self.by_key.get(&ask.identity.key)?;
+        let is_same = denial.limit_set == ask.limit_set && denial.cost <= ask.take.amount;
+        (is_same && denial.holds(now)).then_some(*denial)
     }
 
     pub(crate) fn remember(&mut self, identity: &Identity, denial: Denial) {

@@ -4,15 +4,16 @@ use crate::charge::{self, Ask, Case, Charged, Judged};
 use crate::debts::Debts;
 use crate::denials::{Denial, Denials};
 use crate::headers::Headers;
-use crate::host::{Host, Status};
+use crate::host::{HeaderPair, Host, Status};
 use crate::metrics::{Metric, Metrics, RuleMetric};
 use crate::reply;
 use crate::request::Request;
-use crate::rules::Rule;
-use crate::table::{self, Table, TableError};
+use crate::rules::{self, CountedLimit, Demand, Rule, Rules};
+use crate::table::{self, Region, Size, Table, TableError};
 use core::fmt;
-use tidegate_config::{Config, ConfigErrors, HeaderFamily};
-use tidegate_core::Timestamp;
+use tidegate_config::{ClientAddress, Config, ConfigErrors, Facts};
+use tidegate_core::slot::ENTRIES;
+use tidegate_core::{Retry, Timestamp};
 
 /// The property under which access logs find the decision.
 const ACCESS_LOG_PROPERTY: &str = "tidegate";
@@ -23,7 +24,7 @@ const NS_PER_MS: u64 = 1_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It goes on, and its response gets these headers.
-    Continue(Vec<(&'static str, String)>),
+    Continue(Vec<HeaderPair>),
     /// It was answered.
     Answered,
 }
@@ -39,6 +40,8 @@ pub enum Refusal {
     Unreadable(Status),
     /// The configuration is wrong.
     Config(ConfigErrors),
+    /// The configuration asks for what this filter cannot do yet.
+    NotYet(String),
     /// There is no place for the counters.
     Table(TableError),
 }
@@ -48,6 +51,7 @@ impl fmt::Display for Refusal {
         match self {
             Self::Unreadable(status) => write!(f, "the host would not hand out the config: {status:?}"),
             Self::Config(errors) => write!(f, "the config is refused: {errors}"),
+            Self::NotYet(what) => write!(f, "the config is refused: {what}"),
             Self::Table(error) => error.fmt(f),
         }
     }
@@ -57,10 +61,12 @@ impl core::error::Error for Refusal {}
 
 /// One plugin in one VM.
 pub struct Engine {
-    rules: Vec<Rule>,
+    rules: Rules,
     table: Table,
-    family: HeaderFamily,
+    client_address: ClientAddress,
     books: Books,
+    /// Scratch space for the places of rules that match.
+    found: Vec<u32>,
     /// Scratch space for keys.
     key: Vec<u8>,
 }
@@ -81,18 +87,21 @@ impl Engine {
             Err(Status::NotFound) => Vec::new(),
             Err(status) => return Err(Refusal::Unreadable(status)),
         };
-        let config = Config::from_json(&text).map_err(Refusal::Config)?;
-        let table = Table::open(host, config.table.slots).map_err(Refusal::Table)?;
-        let namespace = config.namespace.unwrap_or_else(|| plugin_name(host));
-        let rules: Vec<Rule> =
-            config.rules.into_iter().filter_map(|rule| Rule::new(rule, &namespace, &table)).collect();
-        let metrics = Metrics::define(host, rules.iter().map(Rule::name));
-        log::debug!("{} rules, {}", rules.len(), table::describe(config.table.slots));
+        let mut config = Config::from_json(&text).map_err(Refusal::Config)?;
+        refuse_what_is_not_built_yet(&config)?;
+        let size = table_size(&config);
+        let table = Table::open(host, size).map_err(Refusal::Table)?;
+        let namespace = config.namespace.take().unwrap_or_else(|| plugin_name(host));
+        let client_address = config.client_ip;
+        let rules = Rules::new(config, &namespace, &table);
+        let metrics = Metrics::define(host, rules.names());
+        log::debug!("{} rules, {}", rules.names().count(), table::describe(size));
         Ok(Self {
             rules,
             table,
-            family: config.response.headers,
+            client_address,
             books: Books { denials: Denials::default(), debts: Debts::default(), metrics },
+            found: Vec::new(),
             key: Vec::new(),
         })
     }
@@ -104,45 +113,28 @@ impl Engine {
         if self.rules.is_empty() {
             return Verdict::CONTINUE;
         }
-        let Self { rules, table, family, books, key } = self;
+        let Self { rules, table, client_address, books, found, key } = self;
         let Ok(bytes) = host.request_headers() else {
             return books.fail_open();
         };
         let Some(headers) = Headers::parse(&bytes) else {
             return books.fail_open();
         };
-        let request = Request::new(host, headers);
-        let mut asks: Vec<Ask<'_>> = rules
-            .iter()
-            .enumerate()
-            .filter_map(|(index, rule)| rule.ask(index, &request, table, key))
-            .collect();
-        if asks.is_empty() {
+        let request = Request::new(host, table.host_kind(), headers);
+        let facts = Facts::new(&request, *client_address);
+        let demands = rules.demands(&facts, table, found, key);
+        if demands.iter().all(|demand| matches!(demand, Demand::Pass)) {
             return Verdict::CONTINUE;
         }
         let Ok(now_ns) = host.now_ns() else {
             return books.fail_open();
         };
         let now = Timestamp::from_ms(now_ns.div_euclid(NS_PER_MS));
-        let mut shadow = None;
-        if let Some((rule, denial)) = books.recall(&mut asks, now, &mut shadow) {
-            return books.deny(host, *family, rule, &denial, now);
-        }
-        let mut cases: Vec<Case<'_>> =
-            asks.into_iter().map(|ask| Case { ask, judged: Judged::NONE }).collect();
-        let charged = charge::charge(host, &mut cases, now, &mut books.debts, &mut books.metrics);
-        let denied = books.note(&cases, charged, now, &mut shadow);
-        if let Some((rule, denial)) = denied {
-            return books.deny(host, *family, rule, &denial, now);
-        }
-        if let Some((rule, denial)) = shadow {
-            books.log_access(host, "shadow_denied", rule, &denial, now);
-        }
-        Verdict::Continue(reply::allowed_headers(*family, &cases))
+        books.decide(host, demands, now)
     }
 
     /// Adds the headers that [`Self::on_request`] decided on.
-    pub fn on_response(&mut self, host: &impl Host, headers: &[(&'static str, String)]) {
+    pub fn on_response(&mut self, host: &impl Host, headers: &[HeaderPair]) {
         for (name, value) in headers {
             if host.add_response_header(name, value).is_err() {
                 self.books.metrics.add(Metric::Errors, 1);
@@ -163,12 +155,49 @@ impl Engine {
     }
 }
 
-type Denied<'r> = (&'r Rule, Denial);
+/// A rule that said no, the limits that it looked at, and what that means.
+#[derive(Clone, Copy)]
+struct Denied<'r> {
+    rule: &'r Rule,
+    limits: &'r [CountedLimit],
+    denial: Denial,
+}
 
 impl Books {
     fn fail_open(&mut self) -> Verdict {
         self.metrics.add(Metric::Errors, 1);
         Verdict::CONTINUE
+    }
+
+    fn decide(&mut self, host: &impl Host, demands: Vec<Demand<'_>>, now: Timestamp) -> Verdict {
+        let mut shadow = None;
+        let mut asks = Vec::with_capacity(demands.len());
+        let mut denied = None;
+        for demand in demands {
+            match demand {
+                Demand::Pass => {}
+                Demand::Ask(ask) => asks.push(ask),
+                Demand::Deny { rule, rule_index, enforced } => {
+                    let said_no = Denied { rule, limits: &[], denial: Denial::for_good(now) };
+                    let (metric, noted) = no(enforced, &mut denied, &mut shadow);
+                    self.metrics.add_rule(rule_index, metric);
+                    noted.get_or_insert(said_no);
+                }
+            }
+        }
+        if let Some(denied) = denied.or_else(|| self.recall(&mut asks, now, &mut shadow)) {
+            return self.deny(host, &denied, now);
+        }
+        let mut cases: Vec<Case<'_>> =
+            asks.into_iter().map(|ask| Case { ask, judged: Judged::NONE }).collect();
+        let charged = charge::charge(host, &mut cases, now, &mut self.debts, &mut self.metrics);
+        if let Some(denied) = self.note(&cases, charged, now, &mut shadow) {
+            return self.deny(host, &denied, now);
+        }
+        if let Some(shadow) = shadow {
+            self.log_access(host, "shadow_denied", &shadow, now);
+        }
+        Verdict::Continue(reply::allowed_headers(&cases))
     }
 
     /// Sorts out the asks whose denial is remembered: an enforced one is returned, those in shadow are
@@ -182,19 +211,20 @@ impl Books {
         if self.denials.is_empty() {
             return None;
         }
-        let recalled = |ask: &Ask<'r>| self.denials.find(&ask.identity, now);
-        let denied = asks
-            .iter()
-            .filter(|ask| ask.rule.is_enforced())
-            .find_map(|ask| recalled(ask).map(|denial| (ask.rule_index, (ask.rule, denial))));
+        let recalled = |ask: &Ask<'r>| {
+            let denial = self.denials.find(ask, now)?;
+            Some(Denied { rule: ask.rule, limits: ask.limits, denial })
+        };
+        let mut enforced = asks.iter().filter(|ask| ask.enforced);
+        let denied = enforced.find_map(|ask| Some((ask.rule_index, recalled(ask)?)));
         if let Some((rule_index, denied)) = denied {
             self.metrics.add_rule(rule_index, RuleMetric::Denied);
             return Some(denied);
         }
         asks.retain(|ask| match recalled(ask) {
-            Some(denial) => {
+            Some(denied) => {
                 self.metrics.add_rule(ask.rule_index, RuleMetric::ShadowDenied);
-                shadow.get_or_insert((ask.rule, denial));
+                shadow.get_or_insert(denied);
                 false
             }
             None => true,
@@ -211,58 +241,87 @@ impl Books {
         now: Timestamp,
         shadow: &mut Option<Denied<'r>>,
     ) -> Option<Denied<'r>> {
-        let mut denied: Option<(&Case<'r>, Denied<'r>)> = None;
-        for case in cases {
-            let Case { ask, judged } = case;
+        let mut denied = None;
+        let mut longest = Retry::Now;
+        for Case { ask, judged } in cases {
             if !judged.is_refused() {
                 if charged == Charged::All {
                     self.metrics.add_rule(ask.rule_index, RuleMetric::Allowed);
                 }
                 continue;
             }
-            let denial = Denial::new(judged.retry, violated(case), now);
-            self.denials.remember(&ask.identity, denial);
-            if ask.rule.is_enforced() {
-                self.metrics.add_rule(ask.rule_index, RuleMetric::Denied);
-                if denied.is_none_or(|(longest, _)| judged.retry > longest.judged.retry) {
-                    denied = Some((case, (ask.rule, denial)));
-                }
-            } else {
-                self.metrics.add_rule(ask.rule_index, RuleMetric::ShadowDenied);
-                shadow.get_or_insert((ask.rule, denial));
+            let denial = Denial::new(ask, judged, now);
+            // A denial that is counted must meet its counter every time.
+            if !ask.rule.count_denied {
+                self.denials.remember(&ask.identity, denial);
             }
+            let said_no = Denied { rule: ask.rule, limits: ask.limits, denial };
+            if ask.enforced && judged.retry > longest {
+                longest = judged.retry;
+                denied = None;
+            }
+            let (metric, noted) = no(ask.enforced, &mut denied, shadow);
+            self.metrics.add_rule(ask.rule_index, metric);
+            noted.get_or_insert(said_no);
         }
-        denied.map(|(_, denied)| denied)
+        denied
     }
 
-    fn deny(
-        &mut self,
-        host: &impl Host,
-        family: HeaderFamily,
-        rule: &Rule,
-        denial: &Denial,
-        now: Timestamp,
-    ) -> Verdict {
-        self.log_access(host, "denied", rule, denial, now);
-        match host.reply(&reply::denied(family, rule, denial, now)) {
+    fn deny(&mut self, host: &impl Host, denied: &Denied<'_>, now: Timestamp) -> Verdict {
+        self.log_access(host, "denied", denied, now);
+        match host.reply(&reply::denied(denied.rule, denied.limits, &denied.denial, now)) {
             Ok(()) => Verdict::Answered,
             // A request that nobody answers would hang: better one too many.
             Err(_) => self.fail_open(),
         }
     }
 
-    fn log_access(&mut self, host: &impl Host, outcome: &str, rule: &Rule, denial: &Denial, now: Timestamp) {
-        let text = reply::access_log(outcome, rule, denial, now);
+    fn log_access(&mut self, host: &impl Host, outcome: &str, denied: &Denied<'_>, now: Timestamp) {
+        let text = reply::access_log(outcome, denied.rule, &denied.denial, now);
         if host.set_property(ACCESS_LOG_PROPERTY, text.as_bytes()).is_err() {
             self.metrics.add(Metric::Errors, 1);
         }
     }
 }
 
-/// Which of the rule's limits said no, a bit for each.
-fn violated(case: &Case<'_>) -> u8 {
-    let bits = (0_u32..).zip(case.judged.outcomes()).filter(|(_, outcome)| outcome.is_refused());
-    bits.filter_map(|(bit, _)| 1_u8.checked_shl(bit)).fold(0, |all, bit| all | bit)
+/// How a no is counted, and where it is noted.
+fn no<'n, T>(
+    enforced: bool,
+    denied: &'n mut Option<T>,
+    shadow: &'n mut Option<T>,
+) -> (RuleMetric, &'n mut Option<T>) {
+    if enforced { (RuleMetric::Denied, denied) } else { (RuleMetric::ShadowDenied, shadow) }
+}
+
+/// A limit that is silently not kept is worse than none: say what cannot be honoured.
+fn refuse_what_is_not_built_yet(config: &Config) -> Result<(), Refusal> {
+    if let Some(rule) = config.rules.iter().find(|rule| rule.global.is_some()) {
+        return Err(Refusal::NotYet(format!(
+            "rule \"{}\" asks for `global`, and this filter keeps limits within one proxy only; remove `global`",
+            rule.name
+        )));
+    }
+    if config.counter.is_some() {
+        return Err(Refusal::NotYet(
+            "`counter` is of no use yet, for this filter calls none; remove it".to_owned(),
+        ));
+    }
+    if config.route_metadata {
+        return Err(Refusal::NotYet(
+            "`route_metadata` is not read by this filter yet; put the rules under `routes`".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Large slots are laid out only if a rule needs them, and sized as the small ones should be: a quarter full.
+fn table_size(config: &Config) -> Size {
+    const LOAD_INVERSE: u32 = 4;
+    let needs_large = config.rules.iter().any(|rule| rules::region(rule) == Region::Large);
+    let places = config.table.large_keys.saturating_mul(LOAD_INVERSE);
+    let entries = u32::try_from(ENTRIES).unwrap_or(1);
+    let large = places.div_ceil(entries).checked_next_power_of_two().unwrap_or(u32::MAX);
+    Size { small: config.table.slots, large: if needs_large { large } else { 0 } }
 }
 
 /// The plugin's own name: counters of plugins that name no namespace are kept apart by it.

@@ -2,6 +2,8 @@
 //!
 //! Every call can fail with any status, and no caller may assume otherwise.
 
+use std::borrow::Cow;
+
 /// A status of a host call other than Ok.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -13,15 +15,20 @@ pub enum Status {
     Other(u32),
 }
 
+/// A header: its name in lower case and a value that holds no control characters.
+pub type HeaderPair = (Cow<'static, str>, String);
+
 /// An answer that the proxy gives in the upstream's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// The HTTP status.
     pub status: u32,
-    /// Header names in lower case, and values that hold no control characters.
-    pub headers: Vec<(&'static str, String)>,
+    /// The headers.
+    pub headers: Vec<HeaderPair>,
     /// The body.
     pub body: Vec<u8>,
+    /// The status for a gRPC request, which gets no HTTP status of ours.
+    pub grpc_status: i32,
 }
 
 /// The proxy, as far as the filter needs it.

@@ -8,7 +8,7 @@ use core::hash::Hasher;
 use core::num::NonZeroU64;
 use siphasher::sip::SipHasher13;
 use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
-use tidegate_core::{Algorithm, Limit};
+use tidegate_core::{Algorithm, Limit, Window};
 
 /// The secret of placement.
 pub(crate) type Secret = [u8; 16];
@@ -68,11 +68,20 @@ impl RuleHasher {
     /// so that a changed limit keeps its counts.
     pub(crate) fn limit_tag(&self, limit: &Limit) -> u64 {
         let mut hasher = self.placement;
-        let algorithm: u8 = match limit.algorithm() {
-            Algorithm::FixedWindow => 1,
-            Algorithm::SlidingWindow => 2,
+        let (algorithm, buckets) = match limit.algorithm() {
+            Algorithm::FixedWindow => (1, 0),
+            Algorithm::SlidingWindow => (2, 0),
+            Algorithm::TokenBucket { .. } => (3, 0),
+            // Sub-windows of another number have other numbers themselves.
+            Algorithm::SlidingBuckets { buckets } => (4, buckets),
+            Algorithm::SlidingLog => (5, 0),
         };
-        hasher.write(&[algorithm]);
+        let calendar = match limit.window() {
+            Window::Ms(_) => 0,
+            Window::Day => 1,
+            Window::Month => 2,
+        };
+        hasher.write(&[algorithm, buckets, calendar]);
         hasher.write(&limit.window_ms().to_le_bytes());
         hasher.finish128().h2
     }
@@ -109,12 +118,26 @@ mod tests {
     #[test]
     fn the_limits_number_is_no_part_of_it_but_algorithm_and_window_are() {
         let hasher = RuleHasher::new(&[7; 16], "edge", "login");
-        let tag = |algorithm, requests, window_ms| {
-            hasher.limit_tag(&Limit::new(algorithm, requests, window_ms).expect("valid"))
-        };
-        let tagged = tag(Algorithm::FixedWindow, 10, 60_000);
-        assert_eq!(tagged, tag(Algorithm::FixedWindow, 99, 60_000));
-        assert_ne!(tagged, tag(Algorithm::FixedWindow, 10, 61_000));
-        assert_ne!(tagged, tag(Algorithm::SlidingWindow, 10, 60_000));
+        let tag = |limit: Result<Limit, _>| hasher.limit_tag(&limit.expect("valid"));
+        let fixed = |requests, window| tag(Limit::fixed_window(requests, window));
+        assert_eq!(fixed(10, Window::Ms(60_000)), fixed(99, Window::Ms(60_000)));
+        let buckets = |buckets| tag(Limit::sliding_buckets(10, 60_000, buckets));
+        assert_ne!(buckets(4), buckets(6));
+        let bucket = |burst, warm_up_ms| tag(Limit::token_bucket(10, 60_000, burst, warm_up_ms));
+        assert_eq!(bucket(1, 0), bucket(5, 1_000));
+        let mut tags = vec![
+            fixed(10, Window::Ms(60_000)),
+            fixed(10, Window::Ms(61_000)),
+            fixed(10, Window::Ms(86_400_000)),
+            fixed(10, Window::Day),
+            fixed(10, Window::Month),
+            tag(Limit::sliding_window(10, 60_000)),
+            tag(Limit::sliding_log(10, 60_000)),
+            buckets(4),
+            bucket(1, 0),
+        ];
+        tags.sort_unstable();
+        tags.dedup();
+        assert_eq!(tags.len(), 9, "all of these count apart");
     }
 }

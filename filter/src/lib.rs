@@ -20,6 +20,7 @@
 
 #[cfg(target_arch = "wasm32")]
 mod abi;
+mod any_slot;
 mod charge;
 mod debts;
 mod denials;
@@ -34,5 +35,5 @@ mod rules;
 mod table;
 
 pub use engine::{Engine, Refusal, Verdict};
-pub use host::{Host, Reply, Status};
+pub use host::{HeaderPair, Host, Reply, Status};
 pub use table::TableError;

@@ -1,77 +1,97 @@
 //! What a client sees: the headers of an allowed response, and the whole of a denied one.
 //!
 //! `RateLimit` and `RateLimit-Policy` follow draft-ietf-httpapi-ratelimit-headers-11. Every value is made of
-//! policy names, which the config restricts to letters, digits, `-` and `_`, and of numbers: nothing that a
-//! client sends comes back in a header.
+//! policy names, which the config restricts to letters, digits, `-` and `_`, of numbers, and of the config's
+//! own texts, which hold no control characters: nothing that a client sends comes back in a header.
 
 use crate::charge::Case;
 use crate::denials::Denial;
-use crate::host::Reply;
+use crate::host::{HeaderPair, Reply};
 use crate::rules::{CountedLimit, Rule};
 use core::fmt::Write;
-use tidegate_config::{HeaderFamily, problem};
+use std::borrow::Cow;
+use tidegate_config::{BODY_CONTENT_TYPE_DEFAULT, HeaderFamily, problem};
 use tidegate_core::{Outcome, Timestamp};
-
-/// Headers, names in lower case.
-pub(crate) type Headers = Vec<(&'static str, String)>;
-
-const STATUS: u16 = 429;
 
 /// One limit as a client sees it.
 struct Policy<'r> {
     limit: &'r CountedLimit,
+    family: HeaderFamily,
     remaining: u64,
     reset_s: u64,
 }
 
 /// The headers of a response that is let through.
-pub(crate) fn allowed_headers(family: HeaderFamily, cases: &[Case<'_>]) -> Headers {
-    let enforced = cases.iter().filter(|case| case.ask.rule.is_enforced());
-    let mut policies: Vec<Policy<'_>> = enforced
-        .flat_map(|case| case.ask.rule.limits.iter().zip(case.judged.outcomes()))
-        .map(|(limit, Outcome { remaining, reset_ms, .. })| Policy {
-            limit,
-            remaining: *remaining,
-            reset_s: reset_ms.div_ceil(1_000),
-        })
-        .collect();
-    policies.sort_by_key(Policy::free_share);
-    headers(family, &policies)
+pub(crate) fn allowed_headers(cases: &[Case<'_>]) -> Vec<HeaderPair> {
+    let mut policies: Vec<Policy<'_>> = Vec::new();
+    for case in cases.iter().filter(|case| case.ask.enforced) {
+        let family = case.ask.rule.response.headers;
+        if family == HeaderFamily::None {
+            continue;
+        }
+        for (limit, Outcome { remaining, reset_ms, .. }) in case.ask.limits.iter().zip(case.judged.outcomes())
+        {
+            policies.push(Policy { limit, family, remaining: *remaining, reset_s: reset_ms.div_ceil(1_000) });
+        }
+    }
+    let most_constrained = (0..).zip(&policies).min_by_key(|(_, policy)| policy.free_share());
+    if let Some((index, _)) = most_constrained {
+        policies.swap(0, index);
+    }
+    headers(&policies)
 }
 
 /// The whole answer to a request that a rule denied.
-pub(crate) fn denied(family: HeaderFamily, rule: &Rule, denial: &Denial, now: Timestamp) -> Reply {
+pub(crate) fn denied(rule: &Rule, limits: &[CountedLimit], denial: &Denial, now: Timestamp) -> Reply {
+    let response = &rule.response;
     let retry_after_s = denial.retry_after_s(now);
-    let violated = rule.limits.iter().enumerate().filter(|(index, _)| {
-        u32::try_from(*index)
-            .ok()
-            .and_then(|bit| 1_u8.checked_shl(bit))
-            .is_some_and(|bit| denial.violated & bit != 0)
-    });
+    let violated = limits.iter().enumerate().filter(|(index, _)| denial.violates(*index));
     let policies: Vec<Policy<'_>> = violated
         .map(|(_, limit)| Policy {
             limit,
+            family: response.headers,
             remaining: 0,
             // Until then nothing is left; one that never lets it pass says so by its window.
             reset_s: retry_after_s.unwrap_or_else(|| limit.limit.window_ms().div_ceil(1_000)),
         })
         .collect();
-    let names: Vec<&str> = policies.iter().map(|policy| policy.limit.policy.as_str()).collect();
-    let mut all =
-        vec![("content-type", problem::CONTENT_TYPE.to_owned()), ("x-envoy-ratelimited", "true".to_owned())];
+    let (content_type, body) = body(rule, &policies, retry_after_s);
+    let mut all: Vec<HeaderPair> =
+        vec![pair("content-type", content_type), pair("x-envoy-ratelimited", "true")];
     if let Some(seconds) = retry_after_s {
-        all.push(("retry-after", seconds.to_string()));
-        if family.has_x_ratelimit() {
-            all.push(("x-ratelimit-retry-after", seconds.to_string()));
+        all.push(pair("retry-after", seconds.to_string()));
+        if response.headers.has_x_ratelimit() {
+            all.push(pair("x-ratelimit-retry-after", seconds.to_string()));
         }
     }
-    all.extend(headers(family, &policies));
-    Reply { status: STATUS.into(), headers: all, body: problem::quota_exceeded(STATUS, &names) }
+    all.extend(headers(&policies));
+    all.extend(response.extra_headers.iter().map(|(name, value)| (Cow::Owned(name.clone()), value.clone())));
+    Reply { status: response.status.into(), headers: all, body, grpc_status: response.grpc.code().into() }
+}
+
+/// The body's type and the body: the config's own, or a problem document.
+fn body(rule: &Rule, policies: &[Policy<'_>], retry_after_s: Option<u64>) -> (String, Vec<u8>) {
+    let response = &rule.response;
+    let (default_type, body) = match &response.body {
+        Some(body) => {
+            let limit = policies.first().map_or(0, |policy| policy.limit.limit.requests());
+            let filled = body.render(&tidegate_config::Denial { rule: &rule.name, retry_after_s, limit });
+            (BODY_CONTENT_TYPE_DEFAULT, filled.into_bytes())
+        }
+        None if policies.is_empty() => {
+            (problem::CONTENT_TYPE, problem::abnormal_usage(response.status, &[&rule.name]))
+        }
+        None => {
+            let names: Vec<&str> = policies.iter().map(|policy| policy.limit.policy.as_str()).collect();
+            (problem::CONTENT_TYPE, problem::quota_exceeded(response.status, &names))
+        }
+    };
+    (response.content_type.clone().unwrap_or_else(|| default_type.to_owned()), body)
 }
 
 /// The decision, as an access log shows it.
 pub(crate) fn access_log(outcome: &str, rule: &Rule, denial: &Denial, now: Timestamp) -> String {
-    let mut text = format!("outcome={outcome} rule={}", rule.name());
+    let mut text = format!("outcome={outcome} rule={}", rule.name);
     if let Some(seconds) = denial.retry_after_s(now) {
         // Writing to a String does not fail.
         let _ = write!(text, " retry_after={seconds}");
@@ -80,42 +100,42 @@ pub(crate) fn access_log(outcome: &str, rule: &Rule, denial: &Denial, now: Times
 }
 
 impl Policy<'_> {
-    /// How much of the limit is free, in millionths: what sorts the most constrained first.
+    /// How much of the limit is free, in millionths: the most constrained stands first.
     fn free_share(&self) -> u64 {
-        self.remaining.saturating_mul(1_000_000).checked_div(self.limit.limit.requests()).unwrap_or(0)
+        self.remaining.saturating_mul(1_000_000).checked_div(self.limit.limit.capacity()).unwrap_or(0)
     }
 }
 
-fn headers(family: HeaderFamily, policies: &[Policy<'_>]) -> Headers {
+fn headers(policies: &[Policy<'_>]) -> Vec<HeaderPair> {
     let mut headers = Vec::new();
-    if policies.is_empty() {
-        return headers;
-    }
-    if family.has_ratelimit() {
-        headers.push((
+    let drafted: Vec<&Policy<'_>> = policies.iter().filter(|policy| policy.family.has_ratelimit()).collect();
+    if !drafted.is_empty() {
+        headers.push(pair(
             "ratelimit-policy",
-            listed(policies, |Policy { limit, .. }| {
+            listed(&drafted, |Policy { limit, .. }| {
                 let window_s = limit.limit.window_ms().div_ceil(1_000);
                 format!("\"{}\";q={};w={window_s}", limit.policy, limit.limit.requests())
             }),
         ));
-        headers.push((
+        headers.push(pair(
             "ratelimit",
-            listed(policies, |Policy { limit, remaining, reset_s }| {
+            listed(&drafted, |Policy { limit, remaining, reset_s, .. }| {
                 format!("\"{}\";r={remaining};t={reset_s}", limit.policy)
             }),
         ));
     }
-    if family.has_x_ratelimit()
-        && let Some(Policy { limit, remaining, reset_s }) = policies.first()
-    {
-        headers.push(("x-ratelimit-limit", limit.limit.requests().to_string()));
-        headers.push(("x-ratelimit-remaining", remaining.to_string()));
-        headers.push(("x-ratelimit-reset", reset_s.to_string()));
+    if let Some(policy) = policies.iter().find(|policy| policy.family.has_x_ratelimit()) {
+        headers.push(pair("x-ratelimit-limit", policy.limit.limit.requests().to_string()));
+        headers.push(pair("x-ratelimit-remaining", policy.remaining.to_string()));
+        headers.push(pair("x-ratelimit-reset", policy.reset_s.to_string()));
     }
     headers
 }
 
-fn listed(policies: &[Policy<'_>], item: impl Fn(&Policy<'_>) -> String) -> String {
-    policies.iter().map(item).collect::<Vec<_>>().join(", ")
+fn listed(policies: &[&Policy<'_>], item: impl Fn(&Policy<'_>) -> String) -> String {
+    policies.iter().map(|policy| item(policy)).collect::<Vec<_>>().join(", ")
+}
+
+fn pair(name: &'static str, value: impl Into<String>) -> HeaderPair {
+    (Cow::Borrowed(name), value.into())
 }

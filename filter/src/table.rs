@@ -5,22 +5,27 @@
 //! last; every later configuration costs one read of the marker. A host that can create if absent (Kong)
 //! needs no layout: there a missing slot is an empty one, and two writers cannot both create it.
 //!
+//! There are two regions: small slots, for states of one size, and large ones, for rules with a log or with
+//! many sub-windows, laid out only if a rule needs them.
+//!
 //! The marker carries the number of slots laid out and the secret of placement. It only ever grows: a
 //! smaller table uses the first of the slots, and several plugins in one proxy share one table.
 
+use crate::any_slot::AnySlot;
 use crate::host::{Host, Status};
 use crate::identity::{Identity, Secret};
 use core::fmt;
-use tidegate_core::slot::{ENTRIES, SLOT_BYTES, Slot};
+use tidegate_core::slot::{ENTRIES, SMALL_SLOT_BYTES};
 
 /// The prefix of every key, with the version of the layout in it. No slash: in Kong the part before one
 /// would choose the zone.
-const PREFIX: &[u8; 11] = b"tidegate.1.";
+const SMALL_PREFIX: &[u8; 11] = b"tidegate.1.";
+const LARGE_PREFIX: &[u8; 11] = b"tidegate.1:";
 const MARKER_KEY: &[u8] = b"tidegate.1.marker";
 const PROBE_KEY: &[u8] = b"tidegate.1.probe";
 
 const MARKER_MAGIC: [u8; 4] = *b"TGM1";
-const MARKER_BYTES: usize = 24;
+const MARKER_BYTES: usize = 28;
 
 /// Measured in Envoy: a slot with its key and the host's own book-keeping.
 const SLOT_MEMORY_BYTES: u64 = 373;
@@ -31,17 +36,49 @@ const SLOTS_WITHOUT_STALL_MAX: u32 = 32_768;
 /// Tries at a marker that other VMs write too.
 const MARKER_TRIES_MAX: usize = 8;
 
+/// How many slots a table has in each region: a power of two, or 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) small: u32,
+    pub(crate) large: u32,
+}
+
 /// The table, as this VM uses it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table {
-    index_mask: u32,
+    host_kind: HostKind,
+    size: Size,
     secret: Secret,
 }
 
+/// Which of the known hosts this is, by what its shared data does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostKind {
+    /// Slots must be laid out.
+    Envoy,
+    /// It creates a missing slot atomically.
+    Kong,
+}
+
+/// Which slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Region {
+    /// Those of one size.
+    Small,
+    /// Those of any size.
+    Large,
+}
+
+/// Which slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) region: Region,
+    pub(crate) index: u32,
+}
+
 /// A slot as it was read, and what it takes to write it back.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Versioned {
-    pub(crate) slot: Slot,
+    pub(crate) slot: AnySlot,
     pub(crate) cas: u32,
     /// Whether the stored bytes were no slot and were taken for an empty one.
     pub(crate) was_bad: bool,
@@ -70,21 +107,28 @@ impl core::error::Error for TableError {}
 /// The marker's contents.
 #[derive(Clone, Copy)]
 struct Marker {
-    /// Slots that exist; 0 where the host creates them atomically by itself.
-    laid_out: u32,
-    creates_if_absent: bool,
+    laid_out: LaidOut,
     secret: Secret,
 }
 
+/// Which slots exist.
+#[derive(Clone, Copy)]
+enum LaidOut {
+    /// So many of each region.
+    Slots(Size),
+    /// None need be laid out: the host creates a missing one atomically.
+    ByItself,
+}
+
 impl Table {
-    /// Opens the table with at least `slots` slots, a power of two, laying out those that are missing.
-    pub(crate) fn open(host: &impl Host, slots: u32) -> Result<Self, TableError> {
+    /// Opens the table with at least as many slots as `size` says, laying out those that are missing.
+    pub(crate) fn open(host: &impl Host, size: Size) -> Result<Self, TableError> {
         let mut tries = 0;
         let marker = loop {
             match read_marker(host)? {
-                (Some(marker), _) if marker.creates_if_absent || marker.laid_out >= slots => break marker,
+                (Some(marker), _) if marker.has(size) => break marker,
                 (found, cas) => {
-                    let marker = extend(host, found, slots)?;
+                    let marker = extend(host, found, size)?;
                     match host.set_shared(MARKER_KEY, &marker.to_bytes(), cas) {
                         Ok(()) => break marker,
                         // Another VM was first: its marker holds.
@@ -96,7 +140,15 @@ impl Table {
                 }
             }
         };
-        Ok(Self { index_mask: slots.saturating_sub(1), secret: marker.secret })
+        let host_kind = match marker.laid_out {
+            LaidOut::Slots(_) => HostKind::Envoy,
+            LaidOut::ByItself => HostKind::Kong,
+        };
+        Ok(Self { host_kind, size, secret: marker.secret })
+    }
+
+    pub(crate) const fn host_kind(&self) -> HostKind {
+        self.host_kind
     }
 
     pub(crate) const fn secret(&self) -> &Secret {
@@ -104,77 +156,97 @@ impl Table {
     }
 
     /// The slot that holds a key's counters.
-    pub(crate) fn index(&self, identity: &Identity) -> u32 {
+    pub(crate) fn place(&self, region: Region, identity: &Identity) -> Place {
+        let slots = match region {
+            Region::Small => self.size.small,
+            Region::Large => self.size.large,
+        };
         let [a, b, c, d, ..] = identity.place.to_le_bytes();
-        u32::from_le_bytes([a, b, c, d]) & self.index_mask
+        Place { region, index: u32::from_le_bytes([a, b, c, d]) & slots.saturating_sub(1) }
     }
 
     /// Reads a slot. One that is missing is empty.
-    pub(crate) fn read(host: &impl Host, index: u32) -> Result<Versioned, Status> {
-        match host.shared(&slot_key(index)) {
-            Ok((bytes, cas)) => match Slot::from_bytes(index, &bytes) {
-                Ok(slot) => Ok(Versioned { slot, cas, was_bad: false }),
-                Err(_) => Ok(Versioned { slot: Slot::empty(index), cas, was_bad: true }),
-            },
-            Err(Status::NotFound) => Ok(Versioned { slot: Slot::empty(index), cas: 0, was_bad: false }),
+    pub(crate) fn read(host: &impl Host, place: Place) -> Result<Versioned, Status> {
+        match host.shared(&slot_key(place)) {
+            Ok((bytes, cas)) => Ok(match AnySlot::from_bytes(place, &bytes) {
+                Some(slot) => Versioned { slot, cas, was_bad: false },
+                None => Versioned { slot: AnySlot::empty(place), cas, was_bad: true },
+            }),
+            Err(Status::NotFound) => Ok(Versioned { slot: AnySlot::empty(place), cas: 0, was_bad: false }),
             Err(status) => Err(status),
         }
     }
 
     /// Writes a slot back if nobody else has since it was read.
-    pub(crate) fn write(host: &impl Host, index: u32, slot: &Slot, cas: u32) -> Result<(), Status> {
-        host.set_shared(&slot_key(index), &slot.to_bytes(), cas)
+    pub(crate) fn write(host: &impl Host, place: Place, slot: &AnySlot, cas: u32) -> Result<(), Status> {
+        host.set_shared(&slot_key(place), &slot.to_bytes(), cas)
     }
 }
 
 /// Says what the table costs, for the log.
-pub(crate) fn describe(slots: u32) -> String {
-    let entries = u64::from(slots).saturating_mul(u64::try_from(ENTRIES).unwrap_or(0));
-    let megabytes = u64::from(slots).saturating_mul(SLOT_MEMORY_BYTES).div_ceil(1_000_000);
-    let warning = if slots > SLOTS_WITHOUT_STALL_MAX {
+pub(crate) fn describe(size: Size) -> String {
+    let entries = |slots: u32| u64::from(slots).saturating_mul(u64::try_from(ENTRIES).unwrap_or(0));
+    let megabytes = u64::from(size.small).saturating_mul(SLOT_MEMORY_BYTES).div_ceil(1_000_000);
+    let small = format!(
+        "{} slots for {} counters, about {megabytes} MB of shared data",
+        size.small,
+        entries(size.small)
+    );
+    let large = match size.large {
+        0 => String::new(),
+        large => {
+            format!(", and {large} large slots for {} counters, as much as their logs need", entries(large))
+        }
+    };
+    let warning = if size.small.max(size.large) > SLOTS_WITHOUT_STALL_MAX {
         "; laying out so many while traffic runs stalls every worker for some milliseconds"
     } else {
         ""
     };
-    format!("{slots} slots for {entries} counters, about {megabytes} MB of shared data{warning}")
+    format!("{small}{large}{warning}")
 }
 
-/// Makes what `found` lacks: the secret, and slots up to `slots` where the host needs them laid out.
-fn extend(host: &impl Host, found: Option<Marker>, slots: u32) -> Result<Marker, TableError> {
-    let mut marker = match found {
+/// Makes what `found` lacks: the secret, and slots where the host needs them laid out.
+fn extend(host: &impl Host, found: Option<Marker>, size: Size) -> Result<Marker, TableError> {
+    let marker = match found {
         Some(marker) => marker,
-        None => Marker {
-            laid_out: 0,
-            creates_if_absent: creates_if_absent(host)?,
-            secret: {
-                let mut secret = Secret::default();
-                host.random(&mut secret)
-                    .map_err(|status| TableError { step: "drawing the placement secret", status })?;
-                secret
-            },
-        },
+        None => Marker { laid_out: laid_out_at_first(host)?, secret: draw_secret(host)? },
     };
-    if !marker.creates_if_absent {
-        log::info!("laying out the table: {}", describe(slots));
-        for index in marker.laid_out..slots {
-            Table::write(host, index, &Slot::empty(index), 0)
-                .map_err(|status| TableError { step: "laying out a slot", status })?;
-        }
-        marker.laid_out = slots;
-    }
-    Ok(marker)
+    let LaidOut::Slots(before) = marker.laid_out else {
+        return Ok(marker);
+    };
+    log::info!("laying out the table: {}", describe(size));
+    lay_out(host, Region::Small, before.small..size.small)?;
+    lay_out(host, Region::Large, before.large..size.large)?;
+    let size = Size { small: before.small.max(size.small), large: before.large.max(size.large) };
+    Ok(Marker { laid_out: LaidOut::Slots(size), ..marker })
 }
 
-/// Whether writing without a version creates only if absent: then the second write is refused.
-fn creates_if_absent(host: &impl Host) -> Result<bool, TableError> {
+fn lay_out(host: &impl Host, region: Region, indexes: core::ops::Range<u32>) -> Result<(), TableError> {
+    for index in indexes {
+        let place = Place { region, index };
+        Table::write(host, place, &AnySlot::empty(place), 0)
+            .map_err(|status| TableError { step: "laying out a slot", status })?;
+    }
+    Ok(())
+}
+
+fn draw_secret(host: &impl Host) -> Result<Secret, TableError> {
+    let mut secret = Secret::default();
+    host.random(&mut secret).map_err(|status| TableError { step: "drawing the placement secret", status })?;
+    Ok(secret)
+}
+
+/// A host that creates only if absent when it writes without a version refuses the second such write.
+fn laid_out_at_first(host: &impl Host) -> Result<LaidOut, TableError> {
     for _ in 0..2 {
         match host.set_shared(PROBE_KEY, b"?", 0) {
             Ok(()) => {}
-            Err(Status::CasMismatch) => return Ok(true),
+            Err(Status::CasMismatch) => return Ok(LaidOut::ByItself),
             Err(status) => return Err(TableError { step: "the first write", status }),
         }
     }
-    Ok(false)
+    Ok(LaidOut::Slots(Size { small: 0, large: 0 }))
 }
 
 fn read_marker(host: &impl Host) -> Result<(Option<Marker>, u32), TableError> {
@@ -186,39 +258,48 @@ fn read_marker(host: &impl Host) -> Result<(Option<Marker>, u32), TableError> {
 }
 
 impl Marker {
-    fn to_bytes(self) -> [u8; MARKER_BYTES] {
-        // The flag stands beside the count: a count of all ones is never laid out.
-        let laid_out = if self.creates_if_absent { u32::MAX } else { self.laid_out };
-        let mut bytes = [0; MARKER_BYTES];
-        let parts = MARKER_MAGIC.into_iter().chain(laid_out.to_le_bytes()).chain(self.secret);
-        for (byte, part) in bytes.iter_mut().zip(parts) {
-            *byte = part;
+    /// How [`LaidOut::ByItself`] is written: no table has so many slots.
+    const BY_ITSELF: Size = Size { small: u32::MAX, large: u32::MAX };
+
+    fn has(&self, size: Size) -> bool {
+        match self.laid_out {
+            LaidOut::ByItself => true,
+            LaidOut::Slots(slots) => slots.small >= size.small && slots.large >= size.large,
         }
-        bytes
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        let size = match self.laid_out {
+            LaidOut::Slots(size) => size,
+            LaidOut::ByItself => Self::BY_ITSELF,
+        };
+        [&MARKER_MAGIC[..], &size.small.to_le_bytes(), &size.large.to_le_bytes(), &self.secret].concat()
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; MARKER_BYTES] = bytes.try_into().ok()?;
         let (magic, rest) = bytes.split_first_chunk::<4>()?;
-        let (laid_out, secret) = rest.split_first_chunk::<4>()?;
-        let laid_out = u32::from_le_bytes(*laid_out);
-        let creates_if_absent = laid_out == u32::MAX;
-        (*magic == MARKER_MAGIC).then_some(())?;
-        Some(Self {
-            laid_out: if creates_if_absent { 0 } else { laid_out },
-            creates_if_absent,
-            secret: secret.try_into().ok()?,
-        })
+        let (small, rest) = rest.split_first_chunk::<4>()?;
+        let (large, secret) = rest.split_first_chunk::<4>()?;
+        let size = Size { small: u32::from_le_bytes(*small), large: u32::from_le_bytes(*large) };
+        let laid_out = if size == Self::BY_ITSELF { LaidOut::ByItself } else { LaidOut::Slots(size) };
+        let secret = secret.try_into().ok()?;
+        (*magic == MARKER_MAGIC).then_some(Self { laid_out, secret })
     }
 }
 
 /// The prefix and the index, as bytes: keys of one length that differ in 32 consecutive bits have different
 /// CRC-32s, and Kong knows keys by nothing else.
-fn slot_key(index: u32) -> [u8; 15] {
+fn slot_key(place: Place) -> [u8; 15] {
+    let prefix = match place.region {
+        Region::Small => SMALL_PREFIX,
+        Region::Large => LARGE_PREFIX,
+    };
     let mut key = [0; 15];
-    for (byte, part) in key.iter_mut().zip(PREFIX.iter().copied().chain(index.to_be_bytes())) {
+    for (byte, part) in key.iter_mut().zip(prefix.iter().copied().chain(place.index.to_be_bytes())) {
         *byte = part;
     }
     key
 }
 
-const _: () = assert!(SLOT_BYTES <= 256, "SLOT_MEMORY_BYTES was measured with values of 256 bytes");
+const _: () = assert!(SMALL_SLOT_BYTES <= 256, "SLOT_MEMORY_BYTES was measured with values of 256 bytes");

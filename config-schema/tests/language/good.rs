@@ -1,9 +1,10 @@
 //! Files that are accepted, and what they mean.
 
 use tidegate_config::{
-    Align, Config, HeaderFamily, KeyPart, Match, Mode, PathMatch, Response, Rule, RuleLimit, Table, WhenFull,
+    Align, ClientAddress, Config, Cost, HeaderFamily, KeyMissing, KeyPart, KeySource, LimitSet, Match, Mode,
+    Response, Rule, RuleLimit, Table, WhenFull,
 };
-use tidegate_core::{Algorithm, Limit};
+use tidegate_core::{Algorithm, Limit, Window};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -11,31 +12,45 @@ pub(crate) const MINIMAL: &str = include_str!("../good/minimal.json");
 pub(crate) const NO_RULES: &str = include_str!("../good/no_rules.json");
 pub(crate) const EVERY_FIELD: &str = include_str!("../good/every_field.json");
 pub(crate) const BOUNDS: &str = include_str!("../good/bounds.json");
-pub(crate) const ALL: [&str; 4] = [MINIMAL, NO_RULES, EVERY_FIELD, BOUNDS];
+pub(crate) const ONLY_ROUTES: &str = include_str!("../good/only_routes.json");
+pub(crate) const ALL: [&str; 5] = [MINIMAL, NO_RULES, EVERY_FIELD, BOUNDS, ONLY_ROUTES];
 
 pub(crate) fn read(json: &str) -> Config {
     Config::from_json(json.as_bytes()).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
-fn limit(algorithm: Algorithm, requests: u64, window_ms: u64, align: Align) -> RuleLimit {
-    RuleLimit { limit: Limit::new(algorithm, requests, window_ms).unwrap(), align }
-}
-
 #[test]
 fn a_minimal_config_has_its_defaults() {
+    let limit =
+        RuleLimit { limit: Limit::sliding_window(100, 60_000).unwrap(), align: Align::Key, is_leaky: false };
     let rule = Rule {
         name: "login".to_owned(),
-        matches: Match { path: None, methods: Vec::new() },
-        key: vec![KeyPart::ClientIp],
-        limits: vec![limit(Algorithm::SlidingWindow, 100, 60_000, Align::Key)],
+        route: None,
+        matches: Match::default(),
+        key: vec![KeyPart { source: KeySource::ClientIp, lowercase: false }],
+        key_missing: KeyMissing::Shared,
+        limit_sets: vec![LimitSet { plan: None, limits: vec![limit] }],
+        plans: None,
+        exempt: None,
+        deny: None,
+        cost: Cost::default(),
+        count_denied: false,
         mode: Mode::Enforce,
+        enforced_percent: 100,
+        response: None,
         when_full: WhenFull::Strict,
+        overridable: false,
+        global: None,
     };
     let expected = Config {
+        enabled: true,
         namespace: None,
-        table: Table { slots: 16_384 },
-        response: Response { headers: HeaderFamily::None },
+        client_ip: ClientAddress { trusted_hops: 0, ipv4_prefix: 32, ipv6_prefix: 64 },
+        table: Table { slots: 16_384, large_keys: 1_024 },
+        response: Response::default(),
+        counter: None,
         rules: vec![rule],
+        route_metadata: false,
     };
     assert_eq!(read(MINIMAL), expected);
 }
@@ -46,39 +61,21 @@ fn a_config_without_rules_is_the_default_one() {
 }
 
 #[test]
-fn every_field_arrives() {
-    let login = Rule {
-        name: "login".to_owned(),
-        matches: Match {
-            path: Some(PathMatch::Exact("/login".to_owned())),
-            methods: vec!["POST".to_owned()],
-        },
-        key: vec![KeyPart::ClientIp],
-        limits: vec![limit(Algorithm::SlidingWindow, 100, 60_000, Align::Key)],
-        mode: Mode::Shadow,
-        when_full: WhenFull::Lenient,
-    };
-    let per_key = Rule {
-        name: "per-key".to_owned(),
-        matches: Match {
-            path: Some(PathMatch::Prefix("/api/".to_owned())),
-            methods: vec!["GET".to_owned(), "POST".to_owned()],
-        },
-        key: vec![KeyPart::Header("x-api-key".to_owned()), KeyPart::ClientIp],
-        limits: vec![
-            limit(Algorithm::SlidingWindow, 10, 1_000, Align::Key),
-            limit(Algorithm::FixedWindow, 1_000, 3_600_000, Align::Clock),
-        ],
-        mode: Mode::Enforce,
-        when_full: WhenFull::Lenient,
-    };
-    let expected = Config {
-        namespace: Some("edge".to_owned()),
-        table: Table { slots: 1_024 },
-        response: Response { headers: HeaderFamily::RateLimit },
-        rules: vec![login, per_key],
-    };
-    assert_eq!(read(EVERY_FIELD), expected);
+fn every_field_arrives_and_is_written_again() {
+    let config = read(EVERY_FIELD);
+    assert_eq!((config.enabled, config.route_metadata, config.rules.len()), (false, true, 5));
+    assert_eq!(config.response.with(config.rules[0].response.as_ref().unwrap()).status, 429);
+    assert_eq!(config.response.headers, HeaderFamily::RateLimit);
+    assert_eq!(config.rules[4].route.as_deref(), Some("search"));
+    let windows: Vec<Window> = config.rules[0].limits(0).iter().map(|limit| limit.limit.window()).collect();
+    assert_eq!(windows, [Window::Ms(60_000), Window::Day, Window::Month]);
+    let leaky = config.rules[2].limits(1)[1];
+    assert_eq!(leaky.limit.algorithm(), Algorithm::TokenBucket { burst: 1, warm_up_ms: 0 });
+    for text in ALL {
+        let config = read(text);
+        assert_eq!(read(&config.to_json()), config);
+    }
+    assert!(!format!("{config:?}").contains("s3cret"), "a secret must not be shown");
 }
 
 #[test]
@@ -86,7 +83,7 @@ fn every_bound_can_be_reached() {
     let config = read(BOUNDS);
     assert_eq!(config.table.slots, tidegate_config::SLOTS_MAX);
     let [rule] = config.rules.as_slice() else { panic!("one rule expected") };
-    assert_eq!(rule.limits.len(), tidegate_config::LIMITS_MAX);
+    assert_eq!(rule.limits(0).len(), tidegate_config::LIMITS_MAX);
     assert_eq!(rule.key.len(), tidegate_config::KEY_PARTS_MAX);
     assert_eq!((rule.mode, rule.when_full), (Mode::Off, WhenFull::Strict));
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use tidegate_config::{Config, RequestParts, path};
+use tidegate_config::{Config, Facts, Property, RequestParts, RuleSet};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -19,6 +19,22 @@ impl RequestParts for Request {
     fn client_ip(&self) -> Option<IpAddr> {
         tidegate_config::client_ip::parse(&self.0)
     }
+
+    fn method(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn path(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn authority(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn property(&self, _: Property<'_>) -> Option<Vec<u8>> {
+        Some(self.0.clone())
+    }
 }
 
 /// Reads a config; shows its errors, or uses it on a request made of the same bytes.
@@ -26,12 +42,18 @@ fn exercise(bytes: &[u8]) {
     match Config::from_json(bytes) {
         Err(errors) => assert!(!errors.to_string().is_empty()),
         Ok(config) => {
-            let mut key = Vec::new();
-            for rule in &config.rules {
-                rule.matches.matches(bytes, &path::normalise(bytes));
-                rule.write_key(&Request(bytes.to_vec()), &mut key);
-                (0..=rule.limits.len())
-                    .for_each(|index| assert!(rule.policy_name(index).starts_with(&rule.name)));
+            assert!(!config.to_json().is_empty());
+            let request = Request(bytes.to_vec());
+            let facts = Facts::new(&request, config.client_ip);
+            let rules = RuleSet::new(config.rules);
+            rules.matching(&facts, &mut Vec::new());
+            for rule in rules.rules() {
+                let mut key = Vec::new();
+                rule.subject(&facts, &mut key);
+                rule.cost(&facts);
+                let limits = rule.limits(rule.limit_set(&facts, &key));
+                (0..=limits.len())
+                    .for_each(|index| assert!(rule.policy_name(limits, index).starts_with(&rule.name)));
             }
         }
     }

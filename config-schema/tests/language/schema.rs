@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tidegate_config::{Config, ConfigErrors, schema};
 
-use crate::{bad, good};
+use crate::{bad, good, random};
 
 const GOLDEN: &str = include_str!("../../tidegate.schema.json");
 
@@ -13,15 +13,46 @@ const GOLDEN: &str = include_str!("../../tidegate.schema.json");
 const PARSER_ONLY: &[(&str, &str)] = &[
     ("a field written twice", "is written more than once"),
     ("a number that is whole, but not in digits", "in digits without a sign, point or exponent"),
-    ("rule names that clash", "is taken by rules["),
+    ("rule names that clash", "; names must differ"),
     ("policy names that clash", "clients would see its limit"),
     ("limits that would share a counter", "would share its counter"),
     ("a header named twice in different letters", "is in this key already"),
     ("a header that is none in the proxy", "is kept outside the headers"),
     ("a path that is not in normal form", "is not in normal form"),
+    ("a template that is none", "is not a segment of a template"),
+    ("a template that is none", "has two segments named"),
+    ("a template that is none", "has too many segments"),
     ("a bound inside a text", "requests are too many"),
     ("a bound inside a text", "ms is too short"),
     ("a bound inside a text", "ms is too long"),
+    ("a bound inside a text", "must last from"),
+    ("a bound across fields", "are too many; the most is 1000,"),
+    ("a bound across fields", "buckets do not divide"),
+    ("a bound across fields", "with a burst of"),
+    ("a bound across fields", "is too large; with this period"),
+    ("a bound across fields", "is too long; at this rate"),
+    ("a bound across fields", "must not be above"),
+    ("a field that does not belong to another's choice", "belong to"),
+    ("a field that does not belong to another's choice", "belongs to"),
+    ("a field that does not belong to another's choice", "cannot count a day or a month"),
+    ("a field that needs another", "needs a \"counter\""),
+    ("a field that needs another", "which is not there"),
+    ("a field that needs another", "but the rule is under one already"),
+    ("a plan that is missing", "has no limits; add it"),
+    ("a plan that nobody can get", "nobody can get the plan"),
+    ("a key that stands for two things", "is a member of another plan"),
+    ("a key that stands for two things", "names someone whom"),
+    ("a key that is none", "does not fit the rule's key"),
+    ("a key that is none", "is not a digest"),
+    ("a key that is none", "all its parts as"),
+    ("a key that is none", "is not an address"),
+    ("a key that is none", "is not how the key has that address"),
+    ("a network that is none", "is not a network"),
+    ("a network that is none", "has bits beyond its prefix"),
+    ("a network that is none", "in IPv6 dress"),
+    ("a name twice in different letters", "is in this list already"),
+    ("a header of the filter's own", "is set by the filter or the proxy"),
+    ("a placeholder that is none", "is not filled in"),
 ];
 
 fn validator() -> Validator {
@@ -178,10 +209,49 @@ fn values() -> Vec<Value> {
         json!({ "requests": 1, "per": "1m" }),
         json!({ "path": "/", "path_prefix": "/" }),
         json!({ "slots": 4096 }),
+        json!("exact"),
+        json!("lease"),
+        json!("5%"),
+        json!("day"),
+        json!("token_bucket"),
+        json!("sliding_log"),
+        json!("free"),
+        json!("10.0.0.0/8"),
+        json!("*.example.com"),
+        json!("/{org}/*"),
+        json!("sha256:00"),
+        json!("{x}"),
+        json!(["a", "b"]),
+        json!([["a", "b"]]),
+        json!({ "jwt": "a.b" }),
+        json!({ "path_segment": "org" }),
+        json!({ "mode": "exact" }),
+        json!({ "x-a": { "present": true } }),
+        json!({ "free": ["1/s"] }),
+        json!({ "values": ["a"] }),
+        json!({ "cluster": "c" }),
     ]
 }
 
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 30] = [
+    "version",
+    "enabled",
+    "counter",
+    "routes",
+    "route",
+    "host",
+    "headers",
+    "not",
+    "plans",
+    "members",
+    "default",
+    "exempt",
+    "values",
+    "cost",
+    "global",
+    "algorithm",
+    "burst",
+    "response",
     "$schema",
     "namespace",
     "name",
@@ -254,11 +324,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
     #[test]
     fn schema_and_parser_agree_on_changed_configs(
-        text in prop::sample::select(good::ALL.to_vec()),
+        text in prop_oneof![prop::sample::select(good::ALL.to_vec()).prop_map(str::to_owned), random::config().prop_map(|config| config.to_string())],
         edits in prop::collection::vec(edit(), 1..3),
     ) {
         thread_local!(static VALIDATOR: Validator = validator());
-        let mut value: Value = serde_json::from_str(text).unwrap();
+        let mut value: Value = serde_json::from_str(&text).unwrap();
         for (place, edit) in edits {
             let mut number = place.index(node_count(&value));
             apply(&mut value, &mut number, &edit);
@@ -266,4 +336,25 @@ proptest! {
         let found = VALIDATOR.with(|validator| disagreement(validator, &value.to_string()));
         prop_assert_eq!(found, None);
     }
+
+    #[test]
+    fn the_schema_accepts_what_the_parser_accepts(value in random::config()) {
+        thread_local!(static VALIDATOR: Validator = validator());
+        let config = Config::from_json(value.to_string().as_bytes());
+        let written: Value = serde_json::from_str(&config.unwrap().to_json()).unwrap();
+        for value in [value, written] {
+            let errors: Vec<String> =
+                VALIDATOR.with(|validator| validator.iter_errors(&value).map(|error| error.to_string()).collect());
+            prop_assert!(errors.is_empty(), "{errors:?} in {value}");
+        }
+    }
+}
+
+#[test]
+fn the_reference_is_current() {
+    let reference = include_str!("../../../docs/config.md");
+    assert!(
+        reference == tidegate_config::reference::text(),
+        "docs/config.md is out of date: run `make schema`"
+    );
 }

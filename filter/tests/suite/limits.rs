@@ -1,5 +1,5 @@
 use crate::mock::MockHost;
-use tidegate_filter::Verdict;
+use tidegate_filter::{HeaderPair, Verdict};
 
 fn rule(name: &str, limits: &str, more: &str) -> String {
     format!(r#"{{ "name": "{name}", "key": [{{ "header": "x-api-key" }}], "limits": {limits} {more} }}"#)
@@ -9,8 +9,8 @@ fn config(rules: &[String]) -> String {
     format!(r#"{{ "response": {{ "headers": "both" }}, "rules": [{}] }}"#, rules.join(","))
 }
 
-fn header<'a>(headers: &'a [(&'static str, String)], name: &str) -> Option<&'a str> {
-    headers.iter().find(|(other, _)| *other == name).map(|(_, value)| value.as_str())
+fn header<'a>(headers: &'a [HeaderPair], name: &str) -> Option<&'a str> {
+    headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_denial_says_which_limit_and_when() {
     assert_eq!(header(&reply.headers, "x-ratelimit-limit"), Some("1"));
     assert_eq!(header(&reply.headers, "x-ratelimit-remaining"), Some("0"));
     let body = String::from_utf8(reply.body).expect("text");
-    assert!(body.contains(r#""violated-policies":["login-1m"]"#), "{body}");
+    assert!(body.contains(r#""violated-policies": ["login-1m"]"#), "{body}");
     assert!(body.contains("#quota-exceeded"), "{body}");
     assert_eq!(
         *host.access_log.borrow(),

@@ -67,6 +67,8 @@ pub(crate) struct MockHost {
     pub(crate) config: RefCell<Vec<u8>>,
     pub(crate) plugin_name: RefCell<String>,
     pub(crate) client: RefCell<String>,
+    /// Other properties, by their path joined with dots.
+    pub(crate) properties: RefCell<BTreeMap<String, Vec<u8>>>,
     /// The serialised headers of the next request.
     pub(crate) headers: RefCell<Vec<u8>>,
     pub(crate) calls: RefCell<Vec<Call>>,
@@ -92,6 +94,7 @@ impl MockHost {
             config: RefCell::new(config.into()),
             plugin_name: RefCell::new("tidegate".into()),
             client: RefCell::new("10.0.0.1:4711".into()),
+            properties: RefCell::default(),
             headers: RefCell::default(),
             calls: RefCell::default(),
             fault: Cell::new(None),
@@ -216,7 +219,7 @@ impl Host for MockHost {
         match path {
             ["plugin_name"] => Ok(self.plugin_name.borrow().clone().into_bytes()),
             ["source", "address"] => Ok(self.client.borrow().clone().into_bytes()),
-            _ => Err(Status::NotFound),
+            _ => self.properties.borrow().get(&path.join(".")).cloned().ok_or(Status::NotFound),
         }
     }
 

@@ -90,7 +90,7 @@ fn example_limit() -> Result<Limit, Fault> {
     let text: serde_json::Value = serde_json::from_str(&limits).context("the example's limits")?;
     let shorthand = text["rules"][0]["limits"][0].as_str().unwrap_or_default().to_owned();
     let requests =
-        config.rules.first().and_then(|rule| rule.limits.first()).map(|limit| limit.limit.requests());
+        config.rules.first().and_then(|rule| rule.limits(0).first()).map(|limit| limit.limit.requests());
     let requests = requests.and_then(|requests| usize::try_from(requests).ok());
     requests
         .map(|requests| Limit { requests, shorthand })

@@ -4,6 +4,7 @@
 //! - [`harness`]: the harness itself, with Envoy's own limiter in Tidegate's place.
 //! - [`module`]: what the WebAssembly module imports and exports, and its size.
 //! - [`exact`]: several workers never admit more or less than a limit, on one key and on many.
+//! - [`algorithms`]: every algorithm counts exactly under several workers.
 //! - [`all_or_none`]: a request that one rule denies is charged to no other.
 //! - [`flood`]: a flood of keys costs no memory, frees no one who is over a strict limit, displaces no
 //!   other rule's counts and shuts out no newcomer.
@@ -17,6 +18,7 @@
 //! No test looks at how long something took; where time must pass, a test polls for what it waits for. A
 //! limit that is counted has a window that began just now (`window::just_begun`), so that none ends meanwhile.
 
+mod algorithms;
 mod all_or_none;
 mod common;
 mod config_update;

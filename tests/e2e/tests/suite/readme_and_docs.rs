@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use tidegate_config::{Config, KeyPart, PathMatch};
+use tidegate_config::{Config, KeySource, PathMatch};
 use tidegate_e2e::{Setup, http, load, repository};
 
 use crate::common::start;
@@ -94,17 +94,18 @@ async fn the_minimal_config_of_the_readme_limits() {
     let text = &configs.first().expect("README.md shows a config").text;
     let config = Config::from_json(text.as_bytes()).expect("the config is right");
     let rule = config.rules.first().expect("the config has a rule");
-    let limit = rule.limits.iter().map(|limit| limit.limit.requests()).min().expect("the rule has a limit");
+    let limit =
+        rule.limits(0).iter().map(|limit| limit.limit.requests()).min().expect("the rule has a limit");
     let limit = usize::try_from(limit).expect("a limit of this size");
-    let path = match &rule.matches.path {
-        None => "/".to_owned(),
+    let path = match rule.matches.paths.first() {
         Some(PathMatch::Exact(path) | PathMatch::Prefix(path)) => path.clone(),
+        None | Some(PathMatch::Template(_)) => "/".to_owned(),
     };
     let method = rule.matches.methods.first().map_or("GET", String::as_str).to_owned();
     let headers: Vec<String> = rule
         .key
         .iter()
-        .filter_map(|part| if let KeyPart::Header(name) = part { Some(name.clone()) } else { None })
+        .filter_map(|part| if let KeySource::Header(name) = &part.source { Some(name.clone()) } else { None })
         .collect();
     let envoy = start(Setup::limits(serde_json::from_str(text).expect("JSON"))).await;
 
