@@ -1,0 +1,67 @@
+//! `make sim` and `make sim-soak`: replays one seed with its trace, or runs seeds for so many minutes.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tidegate_sim::Simulation;
+
+const USAGE: &str = "usage: sim seed N | sim range FROM TO | sim soak MINUTES";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            eprintln!("sim: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<bool, String> {
+    let path = std::env::var("TIDEGATE_WASM").map_err(|_| "TIDEGATE_WASM names no module")?;
+    let wasm = std::fs::read(&path).map_err(|error| format!("{path}: {error}"))?;
+    let simulation = Simulation::new(&wasm)?;
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |text: &String| text.parse::<u64>().map_err(|_| format!("{text} is no number; {USAGE}"));
+    match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["seed", _] => Ok(replay(&simulation, number(&args[1])?)),
+        ["range", _, _] => Ok(all(&simulation, number(&args[1])?..number(&args[2])?, None)),
+        ["soak", _] => {
+            let minutes = number(&args[1])?;
+            let start = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            // Seeds that no earlier soak has tried.
+            let first = start.map_or(0, |since| since.as_secs() << 20);
+            Ok(all(&simulation, first..u64::MAX, Some(Duration::from_secs(60 * minutes))))
+        }
+        _ => Err(USAGE.to_owned()),
+    }
+}
+
+fn replay(simulation: &Simulation, seed: u64) -> bool {
+    let report = simulation.run_seed(seed, None, true);
+    print!("{}", report.trace);
+    println!("{}", report.summary);
+    match &report.failure {
+        Some(failure) => println!("FAILED: {failure}"),
+        None => println!("held"),
+    }
+    report.failure.is_none()
+}
+
+fn all(simulation: &Simulation, seeds: std::ops::Range<u64>, time: Option<Duration>) -> bool {
+    let begin = Instant::now();
+    let mut runs: u64 = 0;
+    for seed in seeds {
+        if time.is_some_and(|time| begin.elapsed() >= time) {
+            break;
+        }
+        let report = simulation.run_seed(seed, None, false);
+        runs += 1;
+        if let Some(failure) = report.failure {
+            println!("{}\nFAILED: {failure}\nreplay: make sim SEED={seed}", report.summary);
+            return false;
+        }
+    }
+    println!("{runs} seeds held in {} s", begin.elapsed().as_secs());
+    true
+}
