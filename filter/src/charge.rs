@@ -8,6 +8,7 @@ use crate::debts::Debts;
 use crate::host::{Host, Status};
 use crate::identity::Identity;
 use crate::metrics::{Metric, Metrics};
+use crate::planted::{self, Bug};
 use crate::rules::Rule;
 use crate::table::{Table, Versioned};
 use core::num::NonZeroU64;
@@ -68,6 +69,11 @@ pub(crate) fn charge(
         .map(|cases| Group::read(host, cases, now, debts, metrics))
         .collect();
     if groups.iter().any(Group::is_denied) {
+        if planted::has(Bug::EarlyWrite) {
+            for group in groups.iter_mut().filter(|group| !group.is_denied()) {
+                group.write(host, now, debts, metrics);
+            }
+        }
         return Charged::Nothing;
     }
     for index in 0..groups.len() {
@@ -170,6 +176,9 @@ impl<'c, 'r> Group<'c, 'r> {
     }
 
     fn undo(&self, host: &impl Host, now: Timestamp, metrics: &mut Metrics) {
+        if planted::has(Bug::UndoForgotten) {
+            return;
+        }
         for _ in 0..CAS_TRIES_MAX {
             let Ok(Versioned { mut slot, cas, .. }) = Table::read(host, self.index) else { break };
             for case in self.charged() {
@@ -220,7 +229,9 @@ impl Ask<'_> {
                     judged.bad_states = judged.bad_states.saturating_add(1);
                     (None, None)
                 }
-                None => (None, slot.displaced(now).filter(|_| id.strict)),
+                None => {
+                    (None, slot.displaced(now).filter(|_| id.strict && !planted::has(Bug::EvictionResets)))
+                }
             };
             let state = inherits.and_then(|gone| gone.load.state(&counted.limit, moment)).or(found);
             let state = match NonZeroU64::new(owed) {

@@ -10,6 +10,7 @@
 
 use crate::host::{Host, Status};
 use crate::identity::{Identity, Secret};
+use crate::planted::{self, Bug};
 use core::fmt;
 use tidegate_core::slot::{ENTRIES, SLOT_BYTES, Slot};
 
@@ -112,7 +113,7 @@ impl Table {
     /// Reads a slot. One that is missing is empty.
     pub(crate) fn read(host: &impl Host, index: u32) -> Result<Versioned, Status> {
         match host.shared(&slot_key(index)) {
-            Ok((bytes, cas)) => match Slot::from_bytes(index, &bytes) {
+            Ok((bytes, cas)) => match Slot::from_bytes(index, &planted::read(bytes)) {
                 Ok(slot) => Ok(Versioned { slot, cas, was_bad: false }),
                 Err(_) => Ok(Versioned { slot: Slot::empty(index), cas, was_bad: true }),
             },
@@ -123,6 +124,7 @@ impl Table {
 
     /// Writes a slot back if nobody else has since it was read.
     pub(crate) fn write(host: &impl Host, index: u32, slot: &Slot, cas: u32) -> Result<(), Status> {
+        let cas = if planted::has(Bug::BlindWrite) { 0 } else { cas };
         host.set_shared(&slot_key(index), &slot.to_bytes(), cas)
     }
 }

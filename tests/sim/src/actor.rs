@@ -20,15 +20,33 @@ pub(crate) enum Job {
     Initialize,
     /// Not a callback of the ABI: chooses a bug in a test build.
     Plant,
-    CreateRoot { root: u32 },
-    StartVm { root: u32 },
-    Configure { root: u32 },
-    Tick { root: u32 },
-    DeleteRoot { root: u32 },
-    CreateStream { request: usize },
-    Request { request: usize },
-    Response { request: usize },
-    DeleteStream { request: usize },
+    CreateRoot {
+        root: u32,
+    },
+    StartVm {
+        root: u32,
+    },
+    Configure {
+        root: u32,
+    },
+    Tick {
+        root: u32,
+    },
+    DeleteRoot {
+        root: u32,
+    },
+    CreateStream {
+        request: usize,
+    },
+    Request {
+        request: usize,
+    },
+    Response {
+        request: usize,
+    },
+    DeleteStream {
+        request: usize,
+    },
 }
 
 impl Job {
@@ -64,6 +82,8 @@ pub(crate) struct Actor {
     pub(crate) roots: Vec<Root>,
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) running: Option<Job>,
+    /// Whether a missing slot was pretended to the callback: then its write empties the slot.
+    pub(crate) saw_nothing: bool,
     pub(crate) next_context: u32,
     /// Raised whenever the VM is replaced, so that what was meant for the old one is dropped.
     pub(crate) generation: u64,
@@ -81,6 +101,7 @@ impl Actor {
             roots: Vec::new(),
             jobs: VecDeque::new(),
             running: None,
+            saw_nothing: false,
             next_context: 1,
             generation: 0,
             waiting_since_ns: 0,

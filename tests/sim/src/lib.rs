@@ -12,6 +12,7 @@
 
 mod actor;
 mod calls;
+mod costs;
 mod generate;
 mod identity;
 mod life;
@@ -22,10 +23,13 @@ mod scenario;
 mod serve;
 mod shared;
 mod spec;
+#[cfg(test)]
+mod suite;
 mod tally;
 mod trace;
 mod vm;
 mod workload;
 mod world;
 
+pub use costs::costs;
 pub use run::{Bug, Report, Simulation};

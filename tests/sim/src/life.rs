@@ -138,6 +138,7 @@ impl World<'_> {
         }
         self.note(actor, || format!("{job:?}"));
         self.actors[actor].running = Some(job);
+        self.actors[actor].saw_nothing = false;
         let vm = self.actors[actor].vm.as_mut().ok_or("no VM")?;
         let progress = vm.call(export, &args).map_err(|trap| format!("{job:?} trapped: {trap}"))?;
         self.proceed(actor, progress)
@@ -146,6 +147,10 @@ impl World<'_> {
     pub(crate) fn proceed(&mut self, actor: usize, progress: Progress) -> Result<(), Failure> {
         let Progress::Finished(result) = progress else { return Ok(()) };
         let Some(job) = self.actors[actor].running.take() else { return Ok(()) };
+        if let Some(request) = job.request() {
+            let fuel = self.actors[actor].vm.as_ref().map_or(0, Vm::fuel_used);
+            self.journeys[request].cost.fuel += fuel;
+        }
         match job {
             Job::StartVm { .. } if result != 1 => Err("on_vm_start said no".to_owned()),
             Job::Configure { root } => {
@@ -181,7 +186,8 @@ impl World<'_> {
                 root.secret = secret;
             }
             let generation = self.actors[actor].generation;
-            let old: Vec<u32> = self.actors[actor].roots.iter().map(|other| other.id).filter(|id| *id != root).collect();
+            let old: Vec<u32> =
+                self.actors[actor].roots.iter().map(|other| other.id).filter(|id| *id != root).collect();
             for root in old {
                 self.at(self.now_ns + DRAIN_NS, Event::Retire { actor, generation, root });
             }
@@ -221,10 +227,15 @@ impl World<'_> {
         let is_used = |job: &Job| job.request().is_some_and(|request| self.journeys[request].root == root);
         let still = self.actors[actor].jobs.iter().any(is_used)
             || self.journeys.iter().any(|journey| {
-                journey.actor == actor && journey.generation == generation && journey.root == root && journey.fate == Fate::Waiting
+                journey.actor == actor
+                    && journey.generation == generation
+                    && journey.root == root
+                    && journey.fate == Fate::Waiting
             })
             || self.events.values().any(|event| match event {
-                Event::Respond { request } => self.journeys[*request].actor == actor && self.journeys[*request].root == root,
+                Event::Respond { request } => {
+                    self.journeys[*request].actor == actor && self.journeys[*request].root == root
+                }
                 _ => false,
             });
         if still {
@@ -251,11 +262,11 @@ impl World<'_> {
             read_ms: None,
             first_write_step: None,
             is_faulty: false,
-            saw_nothing: false,
             mismatches: std::collections::BTreeMap::new(),
             writes: std::collections::BTreeMap::new(),
             is_answered: false,
             access_log: String::new(),
+            cost: crate::world::Cost::default(),
         });
         if is_served {
             self.push(actor, Job::CreateStream { request });
@@ -315,7 +326,8 @@ impl World<'_> {
                 let is_crowded = self.scenario.is_crowded
                     && rules.iter().any(|(rule, _)| rule.name == by && rule.is_strict);
                 let under_way = self.under_way(decision.proxy, request);
-                let contenders = |id: &CounterId| under_way.iter().filter(|other| *other == id).count() as u64;
+                let contenders =
+                    |id: &CounterId| under_way.iter().filter(|other| *other == id).count() as u64;
                 let judged = self.oracle.deny(&decision, &rules, by, contenders);
                 if !is_crowded && !decision.is_faulty {
                     judged.map_err(|why| format!("request {request}: {why}"))?;
@@ -414,6 +426,7 @@ impl World<'_> {
                 Flavour::Envoy => {}
             },
             Planned::AlienState => self.plant_alien_state(proxy),
+            Planned::KillBetweenCharges => self.proxies[proxy].kills_between_charges = true,
         }
         Ok(())
     }

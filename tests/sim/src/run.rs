@@ -5,7 +5,7 @@ use crate::scenario::Scenario;
 use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::vm::{Program, Trap};
-use crate::world::World;
+use crate::world::{Cost, Fate, World};
 
 /// A bug that a test build can be told to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum Bug {
     EvictionResets,
     /// States are read whatever their version.
     VersionUnchecked,
+    /// The whole apparatus of planting, and no bug.
+    None,
 }
 
 impl Bug {
@@ -40,6 +42,7 @@ impl Bug {
             Self::EarlyWrite => 3,
             Self::EvictionResets => 4,
             Self::VersionUnchecked => 5,
+            Self::None => 99,
         }
     }
 }
@@ -71,13 +74,21 @@ impl Simulation {
         Program::new(wasm).map(|program| Self { program }).map_err(|Trap(why)| why)
     }
 
-    /// Runs the history of a seed.
-    pub fn run_seed(&self, seed: u64, bug: Option<Bug>, is_traced: bool) -> Report {
-        self.run(generate::scenario(seed), seed, bug, is_traced)
+    /// Runs the history of a seed, and keeps so many of its last events.
+    pub fn run_seed(&self, seed: u64, bug: Option<Bug>, trace_lines: usize) -> Report {
+        self.run(generate::scenario(seed), seed, bug, trace_lines)
     }
 
-    pub(crate) fn run(&self, scenario: Scenario, seed: u64, bug: Option<Bug>, is_traced: bool) -> Report {
-        let trace = if is_traced { Trace::on() } else { Trace::default() };
+    /// The fate and the cost of a scenario's last request.
+    pub(crate) fn last_cost(&self, scenario: Scenario) -> Result<(Fate, Cost), String> {
+        let mut world = World::new(&self.program, scenario, 0, 0, Trace::default());
+        world.run()?;
+        let last = world.journeys.last().ok_or("no request was made")?;
+        Ok((last.fate, last.cost.clone()))
+    }
+
+    pub(crate) fn run(&self, scenario: Scenario, seed: u64, bug: Option<Bug>, trace_lines: usize) -> Report {
+        let trace = Trace::of(trace_lines);
         let Scenario { name, flavour, workers, policy, .. } = scenario;
         let proxies = scenario.proxies;
         let mut world = World::new(&self.program, scenario, seed, bug.map_or(0, Bug::number), trace);

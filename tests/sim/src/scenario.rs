@@ -38,14 +38,23 @@ pub(crate) struct Rates {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planned {
     /// For so long, each write meets a version just changed, with this chance in a million.
-    CasStorm { for_ns: u64, per_million: u64 },
+    CasStorm {
+        for_ns: u64,
+        per_million: u64,
+    },
     Restart,
     /// The clock jumps by so many milliseconds.
-    ClockStep { by_ms: i64 },
+    ClockStep {
+        by_ms: i64,
+    },
     /// The config with this number takes over.
-    Update { config: usize },
+    Update {
+        config: usize,
+    },
     /// A slot that is in use gets states of another version.
     AlienState,
+    /// The next VM that is about to charge a second slot for a request dies.
+    KillBetweenCharges,
 }
 
 #[derive(Clone, Debug)]
@@ -76,7 +85,7 @@ impl Scenario {
         Self {
             name,
             flavour: Flavour::Envoy,
-            zone: Zone { bytes_max: 1 << 30, evicts: false },
+            zone: Zone { bytes_max: 1 << 30, evicts: false, spares_marker: true },
             proxies: 1,
             workers,
             configs: vec![config],

@@ -22,10 +22,21 @@ impl World<'_> {
     pub(crate) fn serve(&mut self, actor: usize) -> Result<(), Failure> {
         let asked = self.actors[actor].vm.as_ref().and_then(Vm::asked).cloned().ok_or("nothing asked")?;
         let job = self.actors[actor].running.ok_or("no callback runs")?;
-        if self.can_fail(actor) && self.rng.chance(self.scenario.rates.kill) {
+        let is_doomed = self.is_between_charges(actor, job, &asked);
+        if self.can_fail(actor) && (is_doomed || self.rng.chance(self.scenario.rates.kill)) {
+            self.proxies[self.actors[actor].proxy].kills_between_charges &= !is_doomed;
             self.tally.count(Happened::VmKilled);
             self.lose_vm(actor);
             return Ok(());
+        }
+        match job {
+            Job::Request { request } => {
+                *self.journeys[request].cost.request_calls.entry(asked.call).or_default() += 1;
+            }
+            Job::Response { request } => {
+                *self.journeys[request].cost.response_calls.entry(asked.call).or_default() += 1;
+            }
+            _ => {}
         }
         let status = match self.injected(actor, job, &asked) {
             Some(status) => status,
@@ -35,6 +46,13 @@ impl World<'_> {
         let vm = self.actors[actor].vm.as_mut().ok_or("no VM")?;
         let progress = vm.resume(status).map_err(|trap| format!("{job:?} trapped: {trap}"))?;
         self.proceed(actor, progress)
+    }
+
+    fn is_between_charges(&self, actor: usize, job: Job, asked: &Asked) -> bool {
+        let Job::Request { request } = job else { return false };
+        self.proxies[self.actors[actor].proxy].kills_between_charges
+            && asked.call == Call::SetShared
+            && self.journeys[request].first_write_step.is_some()
     }
 
     /// Faults begin once a proxy is up: a start that fails is only a later start.
@@ -47,12 +65,17 @@ impl World<'_> {
             return None;
         }
         let status = *self.rng.pick(&FAILURES);
+        // A host that denies the marker to one VM makes it lay out the table anew, under another secret. No host
+        // says so of a value that is there; for slots we pretend it all the same.
+        if asked.call == Call::GetShared && status == NOT_FOUND && matches!(job, Job::Configure { .. }) {
+            return None;
+        }
         self.tally.count(Happened::BadStatus);
         if let Job::Request { request } = job {
             let journey = &mut self.journeys[request];
             journey.is_faulty = true;
-            journey.saw_nothing |= asked.call == Call::GetShared && status == NOT_FOUND;
         }
+        self.actors[actor].saw_nothing |= asked.call == Call::GetShared && status == NOT_FOUND;
         self.note(actor, || format!("  fault: {} fails with {status}", asked.call.name()));
         Some(status)
     }
@@ -148,15 +171,16 @@ impl World<'_> {
     ) {
         let proxy = self.actors[actor].proxy;
         let Some(slot) = identity::slot_of_key(key) else { return };
+        if status == OK && self.actors[actor].saw_nothing {
+            self.note(actor, || format!("  slot {slot} is emptied: it was said to be missing"));
+            self.empty_slot(proxy, slot);
+        }
         match (job, status) {
             (Job::Request { request }, OK) => {
                 let steps = self.steps;
                 let journey = &mut self.journeys[request];
                 journey.first_write_step.get_or_insert(steps);
                 *journey.writes.entry(key.to_vec()).or_default() += 1;
-                if journey.saw_nothing {
-                    self.empty_slot(proxy, slot);
-                }
                 self.see_displaced(proxy, slot, before, after);
             }
             (Job::Request { request }, CAS_MISMATCH) => {
@@ -189,6 +213,7 @@ impl World<'_> {
         for (fingerprint, id, is_strict) in known {
             if before.find(fingerprint).is_some() && after.find(fingerprint).is_none() {
                 self.tally.count(Happened::Displaced);
+                self.trace.add(|| format!("  displaced: {id:?}, strict {is_strict}"));
                 if !is_strict {
                     self.oracle.empty(self.steps, |other| *other == id);
                 }
@@ -224,7 +249,9 @@ impl World<'_> {
         };
         let value = self.text(actor, asked, 3)?;
         if value.iter().any(u8::is_ascii_control) {
-            return Err(Trap("a header value holds a control character: the response would be split".to_owned()));
+            return Err(Trap(
+                "a header value holds a control character: the response would be split".to_owned(),
+            ));
         }
         Ok(OK)
     }

@@ -52,7 +52,7 @@ pub(crate) enum KeyPart {
 pub(crate) struct Rule {
     pub(crate) name: String,
     /// `None` applies to every request.
-    pub(crate) path_prefix: Option<&'static str>,
+    pub(crate) path_prefix: Option<String>,
     pub(crate) key: KeyPart,
     pub(crate) limits: Vec<Limit>,
     pub(crate) is_strict: bool,
@@ -65,8 +65,8 @@ impl Rule {
         Self { name: name.to_owned(), path_prefix: None, key, limits, is_strict, is_shadow: false }
     }
 
-    pub(crate) fn under(self, path_prefix: &'static str) -> Self {
-        Self { path_prefix: Some(path_prefix), ..self }
+    pub(crate) fn under(self, path_prefix: &str) -> Self {
+        Self { path_prefix: Some(path_prefix.to_owned()), ..self }
     }
 
     fn to_json(&self) -> Value {
@@ -80,7 +80,7 @@ impl Rule {
             "mode": if self.is_shadow { "shadow" } else { "enforce" },
             "when_full": if self.is_strict { "strict" } else { "lenient" },
         });
-        if let Some(prefix) = self.path_prefix {
+        if let Some(prefix) = &self.path_prefix {
             rule["match"] = json!({ "path_prefix": prefix });
         }
         rule
@@ -112,7 +112,8 @@ impl Config {
 
     /// The rules that apply to a request, each with the bytes of its key.
     pub(crate) fn applying<'c>(&'c self, request: &Request) -> Vec<(&'c Rule, Vec<u8>)> {
-        let applies = |rule: &&Rule| rule.path_prefix.is_none_or(|prefix| request.path.starts_with(prefix));
+        let applies =
+            |rule: &&Rule| rule.path_prefix.as_ref().is_none_or(|prefix| request.path.starts_with(prefix));
         self.rules.iter().filter(applies).map(|rule| (rule, request.key(rule.key))).collect()
     }
 }

@@ -2,26 +2,24 @@
 
 use std::collections::VecDeque;
 
-/// Lines kept.
-const LINES_MAX: usize = 200;
-
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
-    is_on: bool,
+    /// How many lines are kept; with 0 none is even written.
+    lines_max: usize,
     lines: VecDeque<String>,
     left_out: u64,
 }
 
 impl Trace {
-    pub(crate) fn on() -> Self {
-        Self { is_on: true, ..Self::default() }
+    pub(crate) fn of(lines_max: usize) -> Self {
+        Self { lines_max, ..Self::default() }
     }
 
     pub(crate) fn add(&mut self, line: impl FnOnce() -> String) {
-        if !self.is_on {
+        if self.lines_max == 0 {
             return;
         }
-        if self.lines.len() == LINES_MAX {
+        if self.lines.len() == self.lines_max {
             self.lines.pop_front();
             self.left_out += 1;
         }

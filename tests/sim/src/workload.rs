@@ -3,11 +3,8 @@
 use crate::generate::{arrival, first_secret};
 use crate::identity;
 use crate::rng::Rng;
-use crate::scenario::{MS, SECOND, Scenario, US};
-use crate::spec::{KeyPart, Request};
-
-/// Virtual time since the world's epoch is a multiple of every window at these moments.
-const EDGE_NS: u64 = 10 * SECOND;
+use crate::scenario::{MS, Policy, SECOND, Scenario, US};
+use crate::spec::{Config, KeyPart, Limit, Request, Rule};
 
 fn any_proxy(scenario: &Scenario, rng: &mut Rng) -> usize {
     rng.below(scenario.proxies as u64) as usize
@@ -81,40 +78,77 @@ pub(crate) fn many_keys(scenario: &mut Scenario, rng: &mut Rng, begin_ns: u64) {
     }
 }
 
-/// Keys that all fall into a few slots, by somebody who has guessed the secret; each uses up its limit, goes
-/// and comes back.
+/// Keys that all fall into one slot, by somebody who has guessed the secret; each uses up its limit, goes and
+/// comes back.
 pub(crate) fn crowded_slot(scenario: &mut Scenario, rng: &mut Rng, begin_ns: u64) {
     scenario.is_crowded = true;
     scenario.proxies = 1;
-    let secret = first_secret(0);
+    let rules = &mut scenario.configs[0].rules;
+    let is_aim = |rule: &Rule| !rule.is_shadow;
+    let aim = rules.iter().position(|rule| is_aim(rule) && rule.is_strict);
+    let Some(aim) = aim.or_else(|| rules.iter().position(is_aim)) else { return };
+    // Small and long, so that who comes back comes back to the same window.
+    rules[aim].limits.truncate(1);
+    rules[aim].limits[0].requests = rng.between(1, 5);
+    rules[aim].limits[0].window_ms = 10_000;
     let config = scenario.configs[0].clone();
-    let Some(rule) = config.rules.iter().find(|rule| !rule.is_shadow) else { return };
-    let crowd = rng.between(9, 20) as usize;
-    let mut requests = Vec::new();
-    let mut number: u32 = 0;
-    while requests.len() < crowd {
-        number += 1;
-        let mut request = Request::with_key(&format!("aimed-{number}"));
-        request.ip = (0x0c00_0000 + number).to_be_bytes();
-        let request = request.at("/a/x");
-        let applying = config.applying(&request);
-        let key = applying.iter().find(|(other, _)| other.name == rule.name).map(|(_, key)| key.clone());
-        let Some(key) = key else { return };
-        if identity::slot(&secret, &rule.name, &key, config.slots) < 1 {
-            requests.push(request);
-        }
-    }
-    let limit = rule.limits[0].requests.min(if rule.key == KeyPart::ClientIp { 10 } else { 6 });
+    let rule = &config.rules[aim];
+    let requests = aimed(&config, rule, rng.between(9, 16) as usize);
     let mut at_ns = begin_ns;
-    for _ in 0..rng.between(2, 5) {
+    for _ in 0..rng.between(2, 4) {
         for request in &requests {
-            for _ in 0..=limit {
+            for _ in 0..=rule.limits[0].requests {
                 at_ns += rng.below(2 * MS);
                 scenario.arrivals.push(arrival(at_ns, 0, request.clone()));
             }
         }
     }
-    debug_assert!(at_ns < EDGE_NS * 10, "aimed requests come within some windows");
+}
+
+/// Requests whose keys for a rule share the first proxy's first slot.
+fn aimed(config: &Config, rule: &Rule, count: usize) -> Vec<Request> {
+    let secret = first_secret(0);
+    let all = (0..u32::MAX).map(|number| {
+        let mut request = Request::with_key(&format!("aimed-{number}"));
+        request.headers.push(("x-tenant", format!("aimed-{number}")));
+        request.ip = (0x0c00_0000 + number).to_be_bytes();
+        request.at("/a/x")
+    });
+    let is_aimed = |request: &Request| {
+        let applying = config.applying(request);
+        let key = applying.iter().find(|(other, _)| other.name == rule.name).map(|(_, key)| key);
+        key.is_some_and(|key| identity::slot(&secret, &rule.name, key, config.slots) == 0)
+    };
+    all.filter(is_aimed).take(count).collect()
+}
+
+/// Crowds from one address after the other, all with one key: at an address's limit they race, and who loses
+/// has already charged the key, or has not, by where the slots lie.
+pub(crate) fn races_across_rules(scenario: &mut Scenario, rng: &mut Rng, begin_ns: u64) {
+    let addresses = rng.between(4, 8);
+    let per_address = rng.between(1, 3);
+    let spare = rng.between(0, 2);
+    scenario.configs[0] = Config::new(vec![
+        Rule::new(
+            "key",
+            KeyPart::Header("x-key"),
+            vec![Limit::fixed(addresses * per_address + spare, 10_000)],
+        ),
+        Rule::new("ip", KeyPart::ClientIp, vec![Limit::fixed(per_address, 10_000)]),
+    ]);
+    scenario.workers = scenario.workers.max(3);
+    scenario.policy = Policy::WritersLast;
+    let mut at_ns = begin_ns;
+    for address in 0..addresses {
+        for _ in 0..rng.between(6, 20) {
+            let mut request = Request::with_key("shared");
+            request.ip = [10, 9, 0, address as u8];
+            for proxy in 0..scenario.proxies {
+                scenario.arrivals.push(arrival(at_ns + rng.below(100 * US), proxy, request.clone()));
+            }
+        }
+        at_ns += rng.between(700 * MS, 1_500 * MS);
+    }
 }
 
 /// A replay of an access log, here one that a generator wrote.

@@ -2,6 +2,7 @@
 //! runs next. Single-threaded, and driven by nothing but the seed.
 
 use crate::actor::{Actor, Job, Role};
+use crate::calls::Call;
 use crate::oracle::{CounterId, Oracle};
 use crate::rng::Rng;
 use crate::scenario::{MS, Planned, Policy, Scenario};
@@ -31,6 +32,8 @@ pub(crate) struct Proxy {
     /// The latest time that its clock has shown.
     pub(crate) latest_ms: u64,
     pub(crate) storm: Option<(u64, u64)>,
+    /// The next VM that is about to charge a second slot dies.
+    pub(crate) kills_between_charges: bool,
     /// The config in force; the one that a canary tries.
     pub(crate) config: usize,
     pub(crate) trying: Option<usize>,
@@ -67,12 +70,20 @@ pub(crate) struct Journey {
     pub(crate) read_ms: Option<u64>,
     pub(crate) first_write_step: Option<u64>,
     pub(crate) is_faulty: bool,
-    /// Whether a missing slot was pretended to it: then its write empties the slot.
-    pub(crate) saw_nothing: bool,
     pub(crate) mismatches: BTreeMap<Vec<u8>, u32>,
     pub(crate) writes: BTreeMap<Vec<u8>, u32>,
     pub(crate) is_answered: bool,
     pub(crate) access_log: String,
+    /// What it cost so far.
+    pub(crate) cost: Cost,
+}
+
+/// Host calls and fuel of one request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) request_calls: BTreeMap<Call, u64>,
+    pub(crate) response_calls: BTreeMap<Call, u64>,
+    pub(crate) fuel: u64,
 }
 
 /// Something that happens at a time.
@@ -147,6 +158,7 @@ impl<'p> World<'p> {
                 drift_ppm,
                 latest_ms: 0,
                 storm: None,
+                kills_between_charges: false,
                 config: 0,
                 trying: None,
                 is_up: false,
@@ -248,7 +260,7 @@ impl<'p> World<'p> {
 
     fn is_at_write(&self, actor: usize) -> bool {
         let asked = self.actors[actor].vm.as_ref().and_then(|vm| vm.asked());
-        asked.is_some_and(|asked| asked.call == crate::calls::Call::SetShared)
+        asked.is_some_and(|asked| asked.call == Call::SetShared)
     }
 
     /// Lets one VM run from where it waits to its next host call.
@@ -258,11 +270,8 @@ impl<'p> World<'p> {
             return Err("the run does not end".to_owned());
         }
         self.actors[actor].waiting_since_ns = self.now_ns;
-        let outcome = if self.actors[actor].running.is_some() {
-            self.serve(actor)
-        } else {
-            self.begin(actor)
-        };
+        let outcome =
+            if self.actors[actor].running.is_some() { self.serve(actor) } else { self.begin(actor) };
         outcome.map_err(|failure| format!("{}: {failure}", self.actors[actor].label()))?;
         self.check_memory(self.actors[actor].proxy)
     }
@@ -283,7 +292,8 @@ impl<'p> World<'p> {
         self.events.clear();
         for index in 0..self.actors.len() {
             let actor = &mut self.actors[index];
-            let ready: Vec<u32> = actor.roots.iter().filter(|root| root.is_ready).map(|root| root.id).collect();
+            let ready: Vec<u32> =
+                actor.roots.iter().filter(|root| root.is_ready).map(|root| root.id).collect();
             if actor.vm.is_some() {
                 actor.jobs.extend(ready.into_iter().map(|root| Job::Tick { root }));
             }
@@ -308,7 +318,9 @@ impl<'p> World<'p> {
                 return Err(format!("nothing failed, but the metric {name} says {times}"));
             }
         }
-        for rule in self.scenario.configs[0].rules.iter().filter(|rule| rule.path_prefix.is_none() && !rule.is_shadow) {
+        for rule in
+            self.scenario.configs[0].rules.iter().filter(|rule| rule.path_prefix.is_none() && !rule.is_shadow)
+        {
             let allowed = count(&format!("tidegate_allowed_rule_{}", rule.name));
             if allowed != self.oracle.admitted {
                 let admitted = self.oracle.admitted;

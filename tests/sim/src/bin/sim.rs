@@ -2,9 +2,12 @@
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tidegate_sim::Simulation;
+use tidegate_sim::{Bug, Simulation};
 
-const USAGE: &str = "usage: sim seed N | sim range FROM TO | sim soak MINUTES";
+/// Events shown before a failure.
+const LINES: usize = 200;
+
+const USAGE: &str = "usage: sim seed N | sim whole N | sim range FROM TO | sim soak MINUTES | sim hunt SEEDS | sim costs FILE";
 
 fn main() -> ExitCode {
     match run() {
@@ -24,7 +27,8 @@ fn run() -> Result<bool, String> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let number = |text: &String| text.parse::<u64>().map_err(|_| format!("{text} is no number; {USAGE}"));
     match args.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["seed", _] => Ok(replay(&simulation, number(&args[1])?)),
+        ["seed", _] => Ok(replay(&simulation, number(&args[1])?, LINES)),
+        ["whole", _] => Ok(replay(&simulation, number(&args[1])?, usize::MAX)),
         ["range", _, _] => Ok(all(&simulation, number(&args[1])?..number(&args[2])?, None)),
         ["soak", _] => {
             let minutes = number(&args[1])?;
@@ -33,12 +37,41 @@ fn run() -> Result<bool, String> {
             let first = start.map_or(0, |since| since.as_secs() << 20);
             Ok(all(&simulation, first..u64::MAX, Some(Duration::from_secs(60 * minutes))))
         }
+        ["costs", path] => {
+            let table = tidegate_sim::costs(&simulation)?;
+            std::fs::write(path, table).map_err(|error| format!("{path}: {error}"))?;
+            Ok(true)
+        }
+        // With TIDEGATE_WASM naming a build with planted bugs.
+        ["unbugged", _] => {
+            let report = simulation.run_seed(number(&args[1])?, Some(Bug::None), LINES);
+            println!("{}{}\n{:?}", report.trace, report.summary, report.failure);
+            Ok(report.failure.is_none())
+        }
+        ["hunt", _] => Ok(hunt(&simulation, number(&args[1])?)),
         _ => Err(USAGE.to_owned()),
     }
 }
 
-fn replay(simulation: &Simulation, seed: u64) -> bool {
-    let report = simulation.run_seed(seed, None, true);
+/// After how many seeds each planted bug is found.
+fn hunt(simulation: &Simulation, seeds: u64) -> bool {
+    let mut are_all_found = true;
+    for bug in Bug::ALL {
+        let found = (0..seeds).find_map(|seed| {
+            let report = simulation.run_seed(seed, Some(bug), 0);
+            report.failure.map(|failure| (seed, failure))
+        });
+        match &found {
+            Some((seed, failure)) => println!("{bug:?}: found by seed {seed}, the {}th: {failure}", seed + 1),
+            None => println!("{bug:?}: not found in {seeds} seeds"),
+        }
+        are_all_found &= found.is_some();
+    }
+    are_all_found
+}
+
+fn replay(simulation: &Simulation, seed: u64, lines: usize) -> bool {
+    let report = simulation.run_seed(seed, None, lines);
     print!("{}", report.trace);
     println!("{}", report.summary);
     match &report.failure {
@@ -55,7 +88,7 @@ fn all(simulation: &Simulation, seeds: std::ops::Range<u64>, time: Option<Durati
         if time.is_some_and(|time| begin.elapsed() >= time) {
             break;
         }
-        let report = simulation.run_seed(seed, None, false);
+        let report = simulation.run_seed(seed, None, 0);
         runs += 1;
         if let Some(failure) = report.failure {
             println!("{}\nFAILED: {failure}\nreplay: make sim SEED={seed}", report.summary);
