@@ -111,6 +111,12 @@ impl World<'_> {
     /// Makes the next callback of an idle VM.
     pub(crate) fn begin(&mut self, actor: usize) -> Result<(), Failure> {
         let Some(job) = self.actors[actor].jobs.pop_front() else { return Ok(()) };
+        if let Job::Tick { root } = job
+            && self.actors[actor].root(root).is_none()
+        {
+            // The host cancels the timer of a plugin that is gone.
+            return Ok(());
+        }
         let bug = self.bug;
         let context = |request: usize| self.journeys[request].context;
         let (export, args): (&str, Vec<u32>) = match job {

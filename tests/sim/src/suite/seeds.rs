@@ -8,14 +8,12 @@ use std::ops::Range;
 const SEEDS: Range<u64> = 0..300;
 
 /// Seeds that failed once, and why.
-const REGRESSIONS: [(u64, &str); 4] = [
-    (28, "the oracle: a request across a window's edge may have been charged to either window"),
-    (312, "the oracle: it lost sight of the slots when Kong's zone dropped the marker"),
-    (653, "a lowered limit scales down what a displaced strict client inherits: no longer generated"),
-    (740, "a VM that starts after Kong's zone dropped the marker places counters anew: see rows.rs"),
+const REGRESSIONS: [(u64, &str); 2] = [
+    (349, "the host: it denied the marker to one VM, which no host does while it is there"),
+    (819, "the host: it let a plugin tick that it had deleted"),
 ];
 
-/// Runs every other seed, and adds up what happened.
+/// Runs seeds, and adds up what happened.
 fn run(seeds: impl Iterator<Item = u64>) -> Tally {
     let mut tally = Tally::default();
     for seed in seeds {
@@ -51,7 +49,7 @@ fn seeds_that_failed_once_hold() {
 
 #[test]
 fn the_same_seed_is_the_same_history_byte_for_byte() {
-    for seed in [3, 17, 740] {
+    for seed in [3, 17, 819] {
         let once = shipped().run_seed(seed, None, 200);
         let again = shipped().run_seed(seed, None, 200);
         assert!(once.trace.len() > 1_000, "a trace worth comparing");
