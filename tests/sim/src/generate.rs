@@ -113,7 +113,7 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
         for _ in 0..rng.between(1, 3) {
             let per_million = *rng.pick(&[500_000, 900_000, 1_000_000]);
             let for_ns = rng.between(2, 200) * MS;
-            plan(scenario, rng, |_| Planned::CasStorm { for_ns, per_million });
+            plan(scenario, rng, Planned::CasStorm { for_ns, per_million });
         }
     }
     if has("bad-status") {
@@ -121,10 +121,13 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
     }
     if has("kill") {
         scenario.rates.kill = *rng.pick(&[200, 1_000, 3_000]);
+        if rng.chance(500_000) {
+            plan(scenario, rng, Planned::KillBetweenCharges);
+        }
     }
     if has("restart") {
         for _ in 0..rng.between(1, 2) {
-            plan(scenario, rng, |_| Planned::Restart);
+            plan(scenario, rng, Planned::Restart);
         }
     }
     if has("clock") {
@@ -132,7 +135,7 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
         for _ in 0..rng.between(1, 3) {
             let size = rng.between(1, 15_000).cast_signed();
             let by_ms = if rng.chance(500_000) { size } else { -size };
-            plan(scenario, rng, |_| Planned::ClockStep { by_ms });
+            plan(scenario, rng, Planned::ClockStep { by_ms });
         }
     }
     if has("update") {
@@ -149,7 +152,7 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
             }
             scenario.configs.push(changed);
             let config = scenario.configs.len() - 1;
-            plan(scenario, rng, |_| Planned::Update { config });
+            plan(scenario, rng, Planned::Update { config });
         }
         if family == "update" && rng.chance(500_000) {
             scenario.rates = Rates { bad_status: 2_000, kill: 500 };
@@ -157,7 +160,7 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
     }
     if has("alien") {
         for _ in 0..rng.between(1, 6) {
-            plan(scenario, rng, |_| Planned::AlienState);
+            plan(scenario, rng, Planned::AlienState);
         }
     }
     if scenario.flavour == Flavour::Kong && family != "faultless" && rng.chance(600_000) {
@@ -167,11 +170,11 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
     }
 }
 
-fn plan(scenario: &mut Scenario, rng: &mut Rng, planned: impl Fn(u64) -> Planned) {
+fn plan(scenario: &mut Scenario, rng: &mut Rng, planned: Planned) {
     let last_ns = scenario.arrivals.last().map_or(SECOND, |arrival| arrival.at_ns);
     let at_ns = rng.between(BEGIN_NS, last_ns.max(BEGIN_NS + 1));
     let proxy = rng.below(scenario.proxies as u64) as usize;
-    scenario.planned.push((at_ns, proxy, planned(at_ns)));
+    scenario.planned.push((at_ns, proxy, planned));
 }
 
 /// A request at a time, for workloads.

@@ -15,12 +15,15 @@ mod calls;
 mod costs;
 mod generate;
 mod identity;
+mod inflict;
+mod judge;
 mod life;
 mod oracle;
 mod rng;
 mod run;
 mod scenario;
 mod serve;
+mod serve_shared;
 mod shared;
 mod spec;
 #[cfg(test)]
@@ -33,3 +36,4 @@ mod world;
 
 pub use costs::costs;
 pub use run::{Bug, Report, Simulation};
+pub use tally::{Happened, Tally};

@@ -2,19 +2,18 @@
 
 use crate::actor::{Job, Role, Root};
 use crate::identity;
-use crate::oracle::{CounterId, Decision};
-use crate::scenario::{MS, Planned, US};
+use crate::scenario::MS;
 use crate::shared::Flavour;
 use crate::tally::Happened;
 use crate::vm::{Progress, Trap, Vm};
 use crate::world::{Event, Failure, Fate, Journey, World};
 
 /// How long after its death a VM is there again.
-const RELOAD_NS: u64 = 5 * MS;
+pub(crate) const RELOAD_NS: u64 = 5 * MS;
 /// How long an old config's requests may take to drain.
 const DRAIN_NS: u64 = 1_200 * MS;
 /// What a callback returns to let the request go on.
-const ACTION_CONTINUE: u64 = 0;
+pub(crate) const ACTION_CONTINUE: u64 = 0;
 
 impl World<'_> {
     /// An event's time has come.
@@ -43,7 +42,7 @@ impl World<'_> {
                 }
             }
             Event::Retire { actor, generation, root } => self.retire(actor, generation, root),
-            Event::Fault { proxy, planned } => return self.inflict(proxy, planned),
+            Event::Fault { proxy, planned } => self.inflict(proxy, planned),
         }
         Ok(())
     }
@@ -55,7 +54,7 @@ impl World<'_> {
         self.actors[actor].jobs.push_back(job);
     }
 
-    fn actors_of(&self, proxy: usize, role: Role) -> Vec<usize> {
+    pub(crate) fn actors_of(&self, proxy: usize, role: Role) -> Vec<usize> {
         let is_one = |index: &usize| self.actors[*index].proxy == proxy && self.actors[*index].role == role;
         (0..self.actors.len()).filter(is_one).collect()
     }
@@ -68,7 +67,7 @@ impl World<'_> {
         }
     }
 
-    fn try_config(&mut self, proxy: usize, config: usize) {
+    pub(crate) fn try_config(&mut self, proxy: usize, config: usize) {
         self.proxies[proxy].trying = Some(config);
         let canary = self.actors_of(proxy, Role::Canary)[0];
         self.drop_vm(canary);
@@ -182,7 +181,8 @@ impl World<'_> {
         if self.actors[actor].role == Role::Canary {
             self.drop_vm(actor);
             let tried = self.proxies[proxy].trying.take();
-            return self.canary_said(proxy, tried, is_accepted);
+            self.canary_said(proxy, tried, is_accepted);
+            return Ok(());
         }
         if is_accepted {
             let marker = self.proxies[proxy].shared.peek(identity::MARKER_KEY);
@@ -204,7 +204,7 @@ impl World<'_> {
         Ok(())
     }
 
-    fn canary_said(&mut self, proxy: usize, tried: Option<usize>, is_accepted: bool) -> Result<(), Failure> {
+    fn canary_said(&mut self, proxy: usize, tried: Option<usize>, is_accepted: bool) {
         match (tried, is_accepted, self.proxies[proxy].is_up) {
             (Some(config), true, true) => {
                 self.tally.count(Happened::ConfigUpdate);
@@ -223,7 +223,6 @@ impl World<'_> {
             (_, _, false) => self.at(self.now_ns + RELOAD_NS, Event::Start { proxy }),
             (None, true, true) => {}
         }
-        Ok(())
     }
 
     fn retire(&mut self, actor: usize, generation: u64, root: u32) {
@@ -280,96 +279,6 @@ impl World<'_> {
         }
     }
 
-    /// Tells the oracle where the counters of a request are kept.
-    fn watch_counters(&mut self, request: usize) {
-        let journey = &self.journeys[request];
-        let proxy = self.actors[journey.actor].proxy;
-        let (actor, root) = (journey.actor, journey.root);
-        let Some(secret) = self.actors[actor].root(root).and_then(|root| root.secret) else { return };
-        let config = &self.scenario.configs[journey.config];
-        for (rule, key) in config.applying(&journey.request) {
-            let slot = identity::slot(&secret, &rule.name, &key, config.slots);
-            for limit in &rule.limits {
-                let fingerprint = identity::fingerprint(&secret, &rule.name, limit, &key);
-                let id = CounterId::new(proxy, rule, limit, &key);
-                self.proxies[proxy].slots.entry(slot).or_default().insert((fingerprint, id, rule.is_strict));
-            }
-        }
-    }
-
-    pub(crate) fn decision(&mut self, request: usize) -> Decision {
-        let proxy = self.actors[self.journeys[request].actor].proxy;
-        let end_ms = self.clock_ns(proxy) / MS;
-        let journey = &self.journeys[request];
-        Decision {
-            proxy,
-            read_ms: journey.read_ms,
-            end_ms,
-            now_ns: self.now_ns,
-            first_write_step: journey.first_write_step,
-            is_faulty: journey.is_faulty || journey.read_ms.is_some_and(|read_ms| read_ms > end_ms),
-        }
-    }
-
-    /// The request callback has returned: the oracle judges.
-    fn decided(&mut self, actor: usize, request: usize, action: u64) -> Result<(), Failure> {
-        let decision = self.decision(request);
-        let journey = &self.journeys[request];
-        let config = self.scenario.configs[journey.config].clone();
-        let rules = config.applying(&journey.request);
-        let is_undone = journey.writes.values().any(|writes| *writes > 1);
-        match (action == ACTION_CONTINUE, journey.is_answered) {
-            (true, false) => {
-                self.journeys[request].fate = Fate::Admitted;
-                self.oracle.admit(&decision, &rules).map_err(|why| format!("request {request}: {why}"))?;
-                let answer_ns = self.now_ns + self.rng.between(10 * US, 30 * MS);
-                self.at(answer_ns, Event::Respond { request });
-            }
-            (false, true) => {
-                self.journeys[request].fate = Fate::Denied;
-                let log = self.journeys[request].access_log.clone();
-                let by = log.split_whitespace().find_map(|part| part.strip_prefix("rule=")).unwrap_or("");
-                let is_crowded = self.scenario.is_crowded
-                    && rules.iter().any(|(rule, _)| rule.name == by && rule.is_strict);
-                let under_way = self.under_way(decision.proxy, request);
-                let contenders =
-                    |id: &CounterId| under_way.iter().filter(|other| *other == id).count() as u64;
-                let judged = self.oracle.deny(&decision, &rules, by, contenders);
-                if !is_crowded && !decision.is_faulty {
-                    judged.map_err(|why| format!("request {request}: {why}"))?;
-                }
-                if is_undone {
-                    self.tally.count(Happened::Undo);
-                }
-                self.oracle.leave(&decision, &rules, false);
-                self.push(actor, Job::Response { request });
-                self.push(actor, Job::DeleteStream { request });
-            }
-            (false, false) => return Err(format!("request {request} is paused, and nobody will answer it")),
-            (true, true) => return Err(format!("request {request} was answered and went on")),
-        }
-        let fate = self.journeys[request].fate;
-        self.note(actor, || format!("request {request}: {fate:?}"));
-        Ok(())
-    }
-
-    /// The counters that other requests have charged and may yet give back.
-    fn under_way(&self, proxy: usize, except: usize) -> Vec<CounterId> {
-        let mut ids = Vec::new();
-        for actor in self.actors.iter().filter(|actor| actor.proxy == proxy) {
-            let Some(Job::Request { request }) = actor.running else { continue };
-            let journey = &self.journeys[request];
-            if request == except || journey.first_write_step.is_none() {
-                continue;
-            }
-            let config = &self.scenario.configs[journey.config];
-            for (rule, key) in config.applying(&journey.request) {
-                ids.extend(rule.limits.iter().map(|limit| CounterId::new(proxy, rule, limit, &key)));
-            }
-        }
-        ids
-    }
-
     /// A VM dies, with all that is in it, and is replaced.
     pub(crate) fn lose_vm(&mut self, actor: usize) {
         self.note(actor, || "VM dies".to_owned());
@@ -379,13 +288,13 @@ impl World<'_> {
         let generation = self.actors[actor].generation;
         if is_canary {
             let tried = self.proxies[proxy].trying.take();
-            let _ = self.canary_said(proxy, tried, false);
+            self.canary_said(proxy, tried, false);
         } else {
             self.at(self.now_ns + RELOAD_NS, Event::Reload { actor, generation });
         }
     }
 
-    fn drop_vm(&mut self, actor: usize) {
+    pub(crate) fn drop_vm(&mut self, actor: usize) {
         let dying = &mut self.actors[actor];
         let generation = dying.generation;
         dying.vm = None;
@@ -409,63 +318,6 @@ impl World<'_> {
             }
             self.oracle.leave(&decision, &rules, true);
             self.journeys[request].fate = Fate::Died;
-        }
-    }
-
-    fn inflict(&mut self, proxy: usize, planned: Planned) -> Result<(), Failure> {
-        let canary = self.actors_of(proxy, Role::Canary)[0];
-        self.note(canary, || format!("{planned:?}"));
-        match planned {
-            Planned::CasStorm { for_ns, per_million } => {
-                self.proxies[proxy].storm = Some((self.now_ns + for_ns, per_million));
-            }
-            Planned::Restart => self.restart(proxy),
-            Planned::ClockStep { by_ms } => self.step_clock(proxy, by_ms),
-            Planned::Update { config } => match self.scenario.flavour {
-                // A reload of Kong replaces the workers and wipes the zone.
-                Flavour::Kong => {
-                    self.tally.count(Happened::ConfigUpdate);
-                    self.proxies[proxy].config = config;
-                    self.restart(proxy);
-                }
-                Flavour::Envoy if self.proxies[proxy].is_up => self.try_config(proxy, config),
-                Flavour::Envoy => {}
-            },
-            Planned::AlienState => self.plant_alien_state(proxy),
-            Planned::KillBetweenCharges => self.proxies[proxy].kills_between_charges = true,
-        }
-        Ok(())
-    }
-
-    fn restart(&mut self, proxy: usize) {
-        self.tally.count(Happened::Restart);
-        for actor in 0..self.actors.len() {
-            if self.actors[actor].proxy == proxy {
-                self.drop_vm(actor);
-            }
-        }
-        self.oracle.empty(self.steps, |id| id.proxy == proxy);
-        let fallen = &mut self.proxies[proxy];
-        fallen.shared.clear();
-        fallen.slots.clear();
-        fallen.is_up = false;
-        fallen.trying = None;
-        self.at(self.now_ns + RELOAD_NS, Event::Start { proxy });
-    }
-
-    fn step_clock(&mut self, proxy: usize, by_ms: i64) {
-        self.tally.count(if by_ms < 0 { Happened::ClockBack } else { Happened::ClockForward });
-        self.clock_ns(proxy);
-        self.proxies[proxy].clock_ahead_ms += by_ms;
-        self.clock_ns(proxy);
-        let latest_ms = self.proxies[proxy].latest_ms;
-        self.oracle.step_clock(self.steps, proxy, latest_ms);
-        for actor in 0..self.actors.len() {
-            if let Some(Job::Request { request }) = self.actors[actor].running
-                && self.actors[actor].proxy == proxy
-            {
-                self.journeys[request].is_faulty = true;
-            }
         }
     }
 }

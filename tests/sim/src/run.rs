@@ -56,7 +56,8 @@ pub struct Report {
     pub trace: String,
     /// A line about what happened.
     pub summary: String,
-    pub(crate) tally: Tally,
+    /// What really happened.
+    pub tally: Tally,
     pub(crate) admitted: u64,
     pub(crate) denied: u64,
     /// By how much a limit was passed at most, excused or not.

@@ -146,10 +146,6 @@ impl Shared {
         self.values.len()
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
-        self.values.values().map(|value| value.key.as_slice())
-    }
-
     pub(crate) fn clear(&mut self) {
         self.values.clear();
         self.evicted.clear();

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Something that a run does or sees, beside ordinary requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Happened {
+pub enum Happened {
     /// Two VMs wrote the same slot at once.
     CasMismatch,
     /// Somebody wrote the slot before each of a VM's writes.
@@ -20,8 +20,11 @@ pub(crate) enum Happened {
     KilledMidCharge,
     /// A proxy restarted, and its shared data was gone.
     Restart,
+    /// A proxy's clock jumped ahead.
     ClockForward,
+    /// A proxy's clock jumped back.
     ClockBack,
+    /// A proxy's clock runs fast or slow.
     ClockDrift,
     /// A new config took over while traffic ran.
     ConfigUpdate,
@@ -42,7 +45,7 @@ pub(crate) enum Happened {
 }
 
 /// Every kind, for the suite's check.
-pub(crate) const ALL: [Happened; 18] = [
+const ALL: [Happened; 18] = [
     Happened::CasMismatch,
     Happened::CasStorm,
     Happened::GiveUp,
@@ -65,7 +68,7 @@ pub(crate) const ALL: [Happened; 18] = [
 
 /// How often each happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally(BTreeMap<Happened, u64>);
+pub struct Tally(BTreeMap<Happened, u64>);
 
 impl Tally {
     pub(crate) fn count(&mut self, what: Happened) {
@@ -76,14 +79,15 @@ impl Tally {
         self.0.get(&what).copied().unwrap_or(0)
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds what happened elsewhere.
+    pub fn add(&mut self, other: &Self) {
         for (what, times) in &other.0 {
             *self.0.entry(*what).or_default() += times;
         }
     }
 
     /// What never happened.
-    pub(crate) fn missing(&self) -> Vec<Happened> {
+    pub fn missing(&self) -> Vec<Happened> {
         ALL.into_iter().filter(|what| self.of(*what) == 0).collect()
     }
 }

@@ -129,18 +129,13 @@ impl Vm {
         let mut store = Store::new(&program.engine, Waiting::default());
         store.set_fuel(CALLBACK_FUEL)?;
         let instance = program.linker.instantiate_and_start(&mut store, &program.module)?;
-        let memory = match instance.get_export(&store, "memory") {
-            Some(Extern::Memory(memory)) => memory,
-            _ => return Err(Trap("the module exports no memory".to_owned())),
+        let Some(Extern::Memory(memory)) = instance.get_export(&store, "memory") else {
+            return Err(Trap("the module exports no memory".to_owned()));
         };
         let malloc = instance
             .get_func(&store, "malloc")
             .ok_or_else(|| Trap("the module exports no malloc".to_owned()))?;
         Ok(Self { store, instance, memory, malloc, suspended: None, returns: 0 })
-    }
-
-    pub(crate) fn exports(&self, name: &str) -> bool {
-        self.instance.get_func(&self.store, name).is_some()
     }
 
     /// Calls an export and runs to its first host call or its end.

@@ -5,6 +5,7 @@ use crate::identity;
 use crate::rng::Rng;
 use crate::scenario::{MS, Policy, SECOND, Scenario, US};
 use crate::spec::{Config, KeyPart, Limit, Request, Rule};
+use std::fmt::Write;
 
 fn any_proxy(scenario: &Scenario, rng: &mut Rng) -> usize {
     rng.below(scenario.proxies as u64) as usize
@@ -18,7 +19,8 @@ fn request(rng: &mut Rng, keys: u64) -> Request {
     if rng.chance(900_000) {
         request.headers.push(("x-tenant", format!("tenant-{}", key % 3)));
     }
-    request.at(*rng.pick(&["/", "/a/x", "/b/x"]))
+    let path = *rng.pick(&["/", "/a/x", "/b/x"]);
+    request.at(path)
 }
 
 /// Arrivals that know nothing of each other.
@@ -170,7 +172,8 @@ fn generated_log(rng: &mut Rng) -> String {
         for page in 0..rng.between(1, 12) {
             at_ms += rng.below(10);
             let path = *rng.pick(&["/", "/a/list", "/a/item", "/b/login"]);
-            log.push_str(&format!("{at_ms} 10.1.0.{rank} client-{rank} {path}?page={page}\n"));
+            // Writing to a String does not fail.
+            let _ = writeln!(log, "{at_ms} 10.1.0.{rank} client-{rank} {path}?page={page}");
         }
     }
     log

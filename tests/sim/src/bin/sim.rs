@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tidegate_sim::{Bug, Simulation};
+use tidegate_sim::{Bug, Simulation, Tally};
 
 /// Events shown before a failure.
 const LINES: usize = 200;
@@ -84,17 +84,20 @@ fn replay(simulation: &Simulation, seed: u64, lines: usize) -> bool {
 fn all(simulation: &Simulation, seeds: std::ops::Range<u64>, time: Option<Duration>) -> bool {
     let begin = Instant::now();
     let mut runs: u64 = 0;
+    let mut tally = Tally::default();
     for seed in seeds {
         if time.is_some_and(|time| begin.elapsed() >= time) {
             break;
         }
         let report = simulation.run_seed(seed, None, 0);
         runs += 1;
+        tally.add(&report.tally);
         if let Some(failure) = report.failure {
             println!("{}\nFAILED: {failure}\nreplay: make sim SEED={seed}", report.summary);
             return false;
         }
     }
-    println!("{runs} seeds held in {} s", begin.elapsed().as_secs());
+    println!("{runs} seeds held in {} s: {tally}", begin.elapsed().as_secs());
+    println!("never happened: {:?}", tally.missing());
     true
 }

@@ -19,8 +19,8 @@ fn one_rule(limit: Limit) -> Config {
 /// So many requests of a kind, one after the other from a time on.
 fn burst(scenario: &mut Scenario, at_ms: u64, count: u64, request: &Request) {
     for number in 0..count {
-        let at_ns = at_ms * MS + number * MS / 10;
-        scenario.arrivals.push(Arrival { at_ns, proxy: 0, request: request.clone() });
+        let at = at_ms * MS + number * MS / 10;
+        scenario.arrivals.push(Arrival { at_ns: at, proxy: 0, request: request.clone() });
     }
 }
 
