@@ -85,7 +85,7 @@ e2e: wasm envoy ## Run the tests in a real Envoy (ARGS=name: only those)
 	cargo test --locked --package tidegate-e2e $(if $(ARGS),-- $(ARGS))
 
 .PHONY: sim
-sim: wasm planted-wasm ## Simulate the filter in many VMs under hostile schedules (SEED=n: replay one, with its last events)
+sim: wasm $(if $(SEED),,planted-wasm) ## Simulate the filter in many VMs under hostile schedules (SEED=n: replay one, with its last events)
 ifdef SEED
 	@cargo run --quiet --locked --package tidegate-sim -- seed $(SEED)
 else
@@ -96,6 +96,7 @@ endif
 planted-wasm: need-wasm-target
 	@$(NO_MACHINE_PATHS) cargo build --locked --package tidegate-filter --profile wasm --target $(WASM_TARGET) \
 		--features planted-bugs --target-dir "$(CARGO_TARGET_DIR)/planted"
+	@mkdir -p "$(dir $(TIDEGATE_PLANTED_WASM))"
 	@cp "$(CARGO_TARGET_DIR)/planted/$(WASM_TARGET)/wasm/tidegate_filter.wasm" "$(TIDEGATE_PLANTED_WASM)"
 
 # One package at a time: together they would have other features, and be compiled again.

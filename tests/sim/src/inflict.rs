@@ -61,6 +61,7 @@ impl World<'_> {
                 && self.actors[actor].proxy == proxy
             {
                 self.journeys[request].is_faulty = true;
+                self.journeys[request].is_out_of_time = true;
             }
         }
     }

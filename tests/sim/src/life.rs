@@ -267,6 +267,7 @@ impl World<'_> {
             read_ms: None,
             first_write_step: None,
             is_faulty: false,
+            is_out_of_time: false,
             mismatches: std::collections::BTreeMap::new(),
             writes: std::collections::BTreeMap::new(),
             is_answered: false,

@@ -90,6 +90,10 @@ impl World<'_> {
                 let journey = &mut self.journeys[request];
                 journey.first_write_step.get_or_insert(steps);
                 *journey.writes.entry(key.to_vec()).or_default() += 1;
+                if journey.is_out_of_time {
+                    // To the counters it is the clock that steps once more, and back again after it.
+                    self.empty_slot(proxy, slot);
+                }
                 self.see_displaced(proxy, slot, before, after);
             }
             (Job::Request { request }, CAS_MISMATCH) => {

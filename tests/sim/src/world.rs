@@ -70,6 +70,8 @@ pub(crate) struct Journey {
     pub(crate) read_ms: Option<u64>,
     pub(crate) first_write_step: Option<u64>,
     pub(crate) is_faulty: bool,
+    /// Whether the clock stepped while it was under way: it brings the time of before along.
+    pub(crate) is_out_of_time: bool,
     pub(crate) mismatches: BTreeMap<Vec<u8>, u32>,
     pub(crate) writes: BTreeMap<Vec<u8>, u32>,
     pub(crate) is_answered: bool,
