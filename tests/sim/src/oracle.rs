@@ -107,7 +107,8 @@ impl Oracle {
         for (rule, key) in rules.iter().filter(|(rule, _)| !rule.is_shadow) {
             for limit in &rule.limits {
                 let id = CounterId::new(decision.proxy, rule, limit, key);
-                let over = self.counter(&id, limit).admit(limit, decision).map_err(|used| {
+                let owed_ms = owed_ms_max(rule);
+                let over = self.counter(&id, limit).admit(limit, decision, owed_ms).map_err(|used| {
                     format!(
                         "over the limit: rule {} allows {} in {} ms, key {:?} has used {used} and one more was admitted",
                         rule.name, limit.requests, limit.window_ms, key
@@ -160,8 +161,10 @@ impl Oracle {
             for limit in &rule.limits {
                 let id = CounterId::new(decision.proxy, rule, limit, key);
                 let counter = self.counter(&id, limit);
-                if has_died || decision.is_faulty {
-                    counter.stray(limit, decision);
+                if decision.is_faulty {
+                    counter.stray(limit, decision, owed_ms_max(rule));
+                } else if has_died {
+                    counter.stray(limit, decision, limit.window_ms);
                 }
                 counter.undone_ns.retain(|at| at + DENIAL_REMEMBERED_NS >= decision.now_ns);
                 counter.undone_ns.push(decision.now_ns);
@@ -213,7 +216,7 @@ impl Counter {
     }
 
     /// By how much the limit is passed now, excuses or not; or how much was used, if that is a failure.
-    fn admit(&mut self, limit: &Limit, decision: &Decision) -> Result<u64, u64> {
+    fn admit(&mut self, limit: &Limit, decision: &Decision, owed_ms: u64) -> Result<u64, u64> {
         let end = self.window(limit, decision.end_ms);
         let begin = decision.read_ms.map_or(end, |read_ms| self.window(limit, read_ms));
         let certain = |used: Use| used.admitted - used.excused;
@@ -236,8 +239,8 @@ impl Counter {
             self.windows.entry(begin + end - window).or_default().stray += 1;
         }
         if decision.is_faulty {
-            // Its charge is a debt, and may be paid as late as two windows on.
-            self.stray(limit, decision);
+            // Its charge is a debt, and comes late.
+            self.stray(limit, decision, owed_ms);
         }
         let all = self.used(limit, window, elapsed_ms, |used| used.admitted);
         Ok(all.saturating_sub(limit.requests))
@@ -256,9 +259,10 @@ impl Counter {
         Some(used + contenders + self.undone_ns.len() as u64)
     }
 
-    fn stray(&mut self, limit: &Limit, decision: &Decision) {
+    /// A charge without an admission may appear, for so long.
+    fn stray(&mut self, limit: &Limit, decision: &Decision, for_ms: u64) {
         let window = self.window(limit, decision.end_ms);
-        for window in window.saturating_sub(1)..=window + 2 {
+        for window in window.saturating_sub(1)..=window + for_ms.div_ceil(limit.window_ms) {
             self.windows.entry(window).or_default().stray += 1;
         }
     }
@@ -269,6 +273,12 @@ impl Counter {
             used.excused = used.admitted;
         }
     }
+}
+
+/// How long a debt can be owed: until the longest of the rule's windows that it belongs to is over, and the
+/// filter charges it to the shorter ones too.
+fn owed_ms_max(rule: &Rule) -> u64 {
+    2 * rule.limits.iter().map(|limit| limit.window_ms).max().unwrap_or(0)
 }
 
 /// What a previous window's count still weighs: both roundings go up.
