@@ -17,6 +17,8 @@ export TIDEGATE_ENVOY ?= $(CACHED_ENVOY)
 WASM_TARGET := wasm32-unknown-unknown
 WASM_BYTES_MAX := 400000
 export TIDEGATE_WASM := $(CURDIR)/target/tidegate_filter.wasm
+# The same with bugs that the simulation must find. Never shipped.
+export TIDEGATE_PLANTED_WASM := $(CURDIR)/target/tidegate_filter_planted.wasm
 
 STRIP_EXPORTS := target/tools/strip-exports
 WASM_TEST_RUNNER := target/tools/wasm-test-runner
@@ -26,7 +28,7 @@ SETUP := tools/setup.sh
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: wasm envoy ## Show Tidegate limit three clients in a real Envoy, then let you try (ONCE=1: stop after the table)
@@ -34,8 +36,8 @@ demo: wasm envoy ## Show Tidegate limit three clients in a real Envoy, then let 
 	@exec cargo run --quiet --locked --package tidegate-e2e --bin demo -- $(if $(ONCE),--once)
 
 .PHONY: test
-test: ## Run every check: lint, unit, wasm-test, e2e
-	@for part in lint unit wasm-test e2e; do \
+test: ## Run every check: lint, unit, wasm-test, sim, e2e
+	@for part in lint unit wasm-test sim e2e; do \
 		printf '\n== %s\n' "$$part"; \
 		$(MAKE) "$$part" || { printf '\ntest: failed in %s\n' "$$part" >&2; exit 1; }; \
 	done
@@ -70,7 +72,7 @@ lint: need-wasm-target need-lint-tools ## Check formatting and clippy, natively 
 
 .PHONY: unit
 unit: need-rust ## Run the native tests that need no Envoy
-	cargo test --locked --workspace --exclude tidegate-e2e --all-features
+	cargo test --locked --workspace --exclude tidegate-e2e --exclude tidegate-sim --all-features
 	$(IN_TOOLS) cargo test --release --locked --package strip-exports
 
 .PHONY: wasm-test
@@ -81,6 +83,21 @@ wasm-test: need-wasm-target need-node $(WASM_TEST_RUNNER) ## Run the core's and 
 .PHONY: e2e
 e2e: wasm envoy ## Run the tests in a real Envoy (ARGS=name: only those)
 	cargo test --locked --package tidegate-e2e $(if $(ARGS),-- $(ARGS))
+
+.PHONY: sim
+sim: wasm $(if $(SEED),,planted-wasm) ## Simulate the filter in many VMs under hostile schedules (SEED=n: replay one, with its last events)
+ifdef SEED
+	@cargo run --quiet --locked --package tidegate-sim -- seed $(SEED)
+else
+	cargo test --locked --package tidegate-sim $(if $(ARGS),-- $(ARGS))
+endif
+
+.PHONY: planted-wasm
+planted-wasm: need-wasm-target
+	@$(NO_MACHINE_PATHS) cargo build --locked --package tidegate-filter --profile wasm --target $(WASM_TARGET) \
+		--features planted-bugs --target-dir "$(CARGO_TARGET_DIR)/planted"
+	@mkdir -p "$(dir $(TIDEGATE_PLANTED_WASM))"
+	@cp "$(CARGO_TARGET_DIR)/planted/$(WASM_TARGET)/wasm/tidegate_filter.wasm" "$(TIDEGATE_PLANTED_WASM)"
 
 # One package at a time: together they would have other features, and be compiled again.
 IN_TOOLS = cd tools && CARGO_TARGET_DIR="$(TIDEGATE_CACHE)/tools-target"
@@ -95,6 +112,18 @@ soak: ## Run the tests in a real Envoy with the long flood: 5,000,000 keys
 accuracy: need-rust ## Measure how often each algorithm misjudges a request (LOG=FILE: on that access log too)
 	@$(if $(LOG),gzip --decompress --stdout --force "$(LOG)" |) \
 		cargo run --quiet --locked --release --package tidegate-core --example accuracy $(if $(LOG),-)
+
+.PHONY: sim-soak
+sim-soak: wasm ## Simulate new seeds for so long, and stop (MINUTES=10)
+	@cargo run --quiet --locked --package tidegate-sim -- soak $(or $(MINUTES),10)
+
+.PHONY: sim-hunt
+sim-hunt: planted-wasm ## Say after how many seeds the simulation finds each planted bug
+	@TIDEGATE_WASM="$(TIDEGATE_PLANTED_WASM)" cargo run --quiet --locked --package tidegate-sim -- hunt 200
+
+.PHONY: sim-costs
+sim-costs: wasm ## Write the table of what a request costs anew
+	@cargo run --quiet --locked --package tidegate-sim -- costs tests/sim/costs.md
 
 .PHONY: fmt
 fmt: need-lint-tools ## Format the code

@@ -11,6 +11,7 @@ use crate::debts::Debts;
 use crate::host::{Host, Status};
 use crate::identity::Identity;
 use crate::metrics::{Metric, Metrics};
+use crate::planted::{self, Bug};
 use crate::rules::{CountedLimit, Rule};
 use crate::table::{Place, Region, Table, Versioned};
 use core::num::NonZeroU64;
@@ -80,6 +81,11 @@ pub(crate) fn charge(
         charge_all(host, &mut groups, now, debts, metrics)
     };
     if charged == Charged::Nothing {
+        if planted::has(Bug::EarlyWrite) {
+            for group in groups.iter_mut().filter(|group| !group.is_denied()) {
+                group.write(host, now, debts, metrics);
+            }
+        }
         for group in &mut groups {
             group.write_denied(host, now, debts, metrics);
         }
@@ -229,6 +235,9 @@ impl<'c, 'r> Group<'c, 'r> {
     }
 
     fn undo(&self, host: &impl Host, now: Timestamp, metrics: &mut Metrics) {
+        if planted::has(Bug::UndoForgotten) {
+            return;
+        }
         for _ in 0..CAS_TRIES_MAX {
             let Ok(Versioned { mut slot, cas, .. }) = Table::read(host, self.place) else { break };
             for case in self.charged() {
@@ -298,7 +307,9 @@ impl Ask<'_> {
                     judged.bad_states = judged.bad_states.saturating_add(1);
                     (None, None)
                 }
-                None => (None, slot.displaced(now).filter(|_| id.strict)),
+                None => {
+                    (None, slot.displaced(now).filter(|_| id.strict && !planted::has(Bug::EvictionResets)))
+                }
             };
             let state = inherits.and_then(|gone| gone.load.state(&counted.limit, moment)).or(found);
             let state = match NonZeroU64::new(owed) {

@@ -29,6 +29,7 @@ mod headers;
 mod host;
 mod identity;
 mod metrics;
+mod planted;
 mod reply;
 mod request;
 mod rules;

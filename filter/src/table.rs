@@ -14,6 +14,7 @@
 use crate::any_slot::AnySlot;
 use crate::host::{Host, Status};
 use crate::identity::{Identity, Secret};
+use crate::planted::{self, Bug};
 use core::fmt;
 use tidegate_core::slot::{ENTRIES, SMALL_SLOT_BYTES};
 
@@ -168,7 +169,7 @@ impl Table {
     /// Reads a slot. One that is missing is empty.
     pub(crate) fn read(host: &impl Host, place: Place) -> Result<Versioned, Status> {
         match host.shared(&slot_key(place)) {
-            Ok((bytes, cas)) => Ok(match AnySlot::from_bytes(place, &bytes) {
+            Ok((bytes, cas)) => Ok(match AnySlot::from_bytes(place, &planted::read(bytes)) {
                 Some(slot) => Versioned { slot, cas, was_bad: false },
                 None => Versioned { slot: AnySlot::empty(place), cas, was_bad: true },
             }),
@@ -179,6 +180,7 @@ impl Table {
 
     /// Writes a slot back if nobody else has since it was read.
     pub(crate) fn write(host: &impl Host, place: Place, slot: &AnySlot, cas: u32) -> Result<(), Status> {
+        let cas = if planted::has(Bug::BlindWrite) { 0 } else { cas };
         host.set_shared(&slot_key(place), &slot.to_bytes(), cas)
     }
 }

@@ -1,0 +1,66 @@
+//! Bugs on purpose, so that a test can show that the simulation finds them. Without the feature
+//! `planted-bugs` there are none, and nothing of this is in the module.
+
+/// A classic mistake.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// Slots are written without looking at the version.
+    BlindWrite,
+    /// What was charged before a lost race is not given back.
+    UndoForgotten,
+    /// Slots are written before every rule has said yes.
+    EarlyWrite,
+    /// What a displaced strict counter had used is forgotten.
+    EvictionResets,
+    /// States are read whatever their version.
+    VersionUnchecked,
+}
+
+/// Whether this build was told to have a bug.
+#[cfg(not(feature = "planted-bugs"))]
+pub(crate) const fn has(_: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "planted-bugs")]
+pub(crate) use chosen::has;
+
+/// A slot's bytes as they were read; with the bug, every state looks as if it were of our version.
+pub(crate) fn read(mut bytes: Vec<u8>) -> Vec<u8> {
+    if has(Bug::VersionUnchecked) {
+        for kind in bytes.iter_mut().skip(SLOT_KIND_AT).step_by(SLOT_ENTRY_BYTES) {
+            *kind = *kind & 0x0f | 0x10;
+        }
+    }
+    bytes
+}
+
+const SLOT_KIND_AT: usize = 22;
+const SLOT_ENTRY_BYTES: usize = 30;
+
+#[cfg(feature = "planted-bugs")]
+mod chosen {
+    use super::Bug;
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    static CHOSEN: AtomicU32 = AtomicU32::new(0);
+
+    pub(crate) fn has(bug: Bug) -> bool {
+        let number = match bug {
+            Bug::BlindWrite => 1,
+            Bug::UndoForgotten => 2,
+            Bug::EarlyWrite => 3,
+            Bug::EvictionResets => 4,
+            Bug::VersionUnchecked => 5,
+        };
+        CHOSEN.load(Ordering::Relaxed) == number
+    }
+
+    /// Called by the simulation right after the VM's start.
+    #[cfg(target_arch = "wasm32")]
+    #[expect(unsafe_code, reason = "an export has a fixed name")]
+    #[unsafe(no_mangle)]
+    extern "C" fn tidegate_plant(number: u32) {
+        CHOSEN.store(number, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,73 @@
+//! Where the filter keeps a counter, computed anew from what it documents: the shift of a key's windows,
+//! which is a promise, and slot and fingerprint, which let the oracle see an entry displaced.
+
+use crate::spec::{Algorithm, Limit, NAMESPACE};
+use siphasher::sip::SipHasher13;
+use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13Wide};
+use std::hash::Hasher;
+use std::num::NonZeroU64;
+
+pub(crate) type Secret = [u8; 16];
+
+pub(crate) const MARKER_KEY: &[u8] = b"tidegate.1.marker";
+const SLOT_PREFIX: &[u8] = b"tidegate.1.";
+const SLOT_KEY_BYTES: usize = 15;
+const MARKER_SECRET_AT: usize = 12;
+
+/// The secret in a marker.
+pub(crate) fn secret_of_marker(marker: &[u8]) -> Option<Secret> {
+    marker.get(MARKER_SECRET_AT..)?.try_into().ok()
+}
+
+/// The index in a slot's key.
+pub(crate) fn slot_of_key(key: &[u8]) -> Option<u32> {
+    if key.len() != SLOT_KEY_BYTES {
+        return None;
+    }
+    Some(u32::from_be_bytes(key.strip_prefix(SLOT_PREFIX)?.try_into().ok()?))
+}
+
+/// The key of a slot.
+pub(crate) fn slot_key(index: u32) -> Vec<u8> {
+    [SLOT_PREFIX, &index.to_be_bytes()].concat()
+}
+
+fn write_rule(hasher: &mut impl Hasher, rule: &str) {
+    for text in [NAMESPACE, rule] {
+        hasher.write(&(text.len() as u64).to_le_bytes());
+        hasher.write(text.as_bytes());
+    }
+}
+
+/// By how much a key's windows are shifted, before the remainder by the window.
+pub(crate) fn shift(rule: &str, key: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new_with_key(b"tidegate-windows");
+    write_rule(&mut hasher, rule);
+    hasher.write(key);
+    hasher.finish()
+}
+
+/// The slot of a key.
+pub(crate) fn slot(secret: &Secret, rule: &str, key: &[u8], slots: u32) -> u32 {
+    let mut hasher = SipHasher13Wide::new_with_key(secret);
+    write_rule(&mut hasher, rule);
+    hasher.write(key);
+    hasher.finish128().h1 as u32 & (slots - 1)
+}
+
+/// The fingerprint of the counter of one limit.
+pub(crate) fn fingerprint(secret: &Secret, rule: &str, limit: &Limit, key: &[u8]) -> NonZeroU64 {
+    let mut begun = SipHasher13Wide::new_with_key(secret);
+    write_rule(&mut begun, rule);
+    let mut of_key = begun;
+    of_key.write(key);
+    let mut of_limit = begun;
+    let algorithm = match limit.algorithm {
+        Algorithm::FixedWindow => 1,
+        Algorithm::SlidingWindow => 2,
+    };
+    // Neither sub-windows nor a calendar.
+    of_limit.write(&[algorithm, 0, 0]);
+    of_limit.write(&limit.window_ms.to_le_bytes());
+    NonZeroU64::new(of_key.finish128().h2 ^ of_limit.finish128().h2).unwrap_or(NonZeroU64::MIN)
+}

@@ -1,0 +1,101 @@
+//! What the oracle is told: where a request's counters are, and how it was decided.
+
+use crate::actor::Job;
+use crate::identity;
+use crate::life::ACTION_CONTINUE;
+use crate::oracle::{CounterId, Decision};
+use crate::scenario::{MS, US};
+use crate::tally::Happened;
+use crate::world::{Event, Failure, Fate, World};
+
+impl World<'_> {
+    /// Tells the oracle where the counters of a request are kept.
+    pub(crate) fn watch_counters(&mut self, request: usize) {
+        let journey = &self.journeys[request];
+        let proxy = self.actors[journey.actor].proxy;
+        let (actor, root) = (journey.actor, journey.root);
+        let Some(secret) = self.actors[actor].root(root).and_then(|root| root.secret) else { return };
+        let config = &self.scenario.configs[journey.config];
+        for (rule, key) in config.applying(&journey.request) {
+            let slot = identity::slot(&secret, &rule.name, &key, config.slots);
+            for limit in &rule.limits {
+                let fingerprint = identity::fingerprint(&secret, &rule.name, limit, &key);
+                let id = CounterId::new(proxy, rule, limit, &key);
+                self.proxies[proxy].slots.entry(slot).or_default().insert((fingerprint, id, rule.is_strict));
+            }
+        }
+    }
+
+    pub(crate) fn decision(&mut self, request: usize) -> Decision {
+        let proxy = self.actors[self.journeys[request].actor].proxy;
+        let end_ms = self.clock_ns(proxy) / MS;
+        let journey = &self.journeys[request];
+        Decision {
+            proxy,
+            read_ms: journey.read_ms,
+            end_ms,
+            now_ns: self.now_ns,
+            first_write_step: journey.first_write_step,
+            is_faulty: journey.is_faulty || journey.read_ms.is_some_and(|read_ms| read_ms > end_ms),
+        }
+    }
+
+    /// The request callback has returned: the oracle judges.
+    pub(crate) fn decided(&mut self, actor: usize, request: usize, action: u64) -> Result<(), Failure> {
+        let decision = self.decision(request);
+        let journey = &self.journeys[request];
+        let config = self.scenario.configs[journey.config].clone();
+        let rules = config.applying(&journey.request);
+        let is_undone = journey.writes.values().any(|writes| *writes > 1);
+        match (action == ACTION_CONTINUE, journey.is_answered) {
+            (true, false) => {
+                self.journeys[request].fate = Fate::Admitted;
+                self.oracle.admit(&decision, &rules).map_err(|why| format!("request {request}: {why}"))?;
+                let answer_ns = self.now_ns + self.rng.between(10 * US, 30 * MS);
+                self.at(answer_ns, Event::Respond { request });
+            }
+            (false, true) => {
+                self.journeys[request].fate = Fate::Denied;
+                let log = self.journeys[request].access_log.clone();
+                let by = log.split_whitespace().find_map(|part| part.strip_prefix("rule=")).unwrap_or("");
+                let is_crowded = self.scenario.is_crowded
+                    && rules.iter().any(|(rule, _)| rule.name == by && rule.is_strict);
+                let under_way = self.under_way(decision.proxy, request);
+                let contenders =
+                    |id: &CounterId| under_way.iter().filter(|other| *other == id).count() as u64;
+                let judged = self.oracle.deny(&decision, &rules, by, contenders);
+                if !is_crowded && !decision.is_faulty {
+                    judged.map_err(|why| format!("request {request}: {why}"))?;
+                }
+                if is_undone {
+                    self.tally.count(Happened::Undo);
+                }
+                self.oracle.leave(&decision, &rules, false);
+                self.push(actor, Job::Response { request });
+                self.push(actor, Job::DeleteStream { request });
+            }
+            (false, false) => return Err(format!("request {request} is paused, and nobody will answer it")),
+            (true, true) => return Err(format!("request {request} was answered and went on")),
+        }
+        let fate = self.journeys[request].fate;
+        self.note(actor, || format!("request {request}: {fate:?}"));
+        Ok(())
+    }
+
+    /// The counters that other requests have charged and may yet give back.
+    fn under_way(&self, proxy: usize, except: usize) -> Vec<CounterId> {
+        let mut ids = Vec::new();
+        for actor in self.actors.iter().filter(|actor| actor.proxy == proxy) {
+            let Some(Job::Request { request }) = actor.running else { continue };
+            let journey = &self.journeys[request];
+            if request == except || journey.first_write_step.is_none() {
+                continue;
+            }
+            let config = &self.scenario.configs[journey.config];
+            for (rule, key) in config.applying(&journey.request) {
+                ids.extend(rule.limits.iter().map(|limit| CounterId::new(proxy, rule, limit, &key)));
+            }
+        }
+        ids
+    }
+}

@@ -1,0 +1,39 @@
+//! A seeded simulation of the filter: the very module that ships, in many VMs of several proxies, suspended at
+//! every host call and resumed in an order that a seed decides, in virtual time, with faults.
+//!
+//! An oracle sees every decision and checks the promises of docs/simulation.md. The same seed is the same
+//! history, byte for byte.
+//!
+//! What is deliberately absent: threads, the real clock, hash maps with a random order, and any model of the
+//! filter. What runs is the wasm.
+
+// A test harness: a number that does not fit or an index that is not there is a bug here, and ends the run.
+#![allow(clippy::cast_possible_truncation, reason = "sizes of wasm32 memory and small counts")]
+
+mod actor;
+mod calls;
+mod costs;
+mod generate;
+mod identity;
+mod inflict;
+mod judge;
+mod life;
+mod oracle;
+mod rng;
+mod run;
+mod scenario;
+mod serve;
+mod serve_shared;
+mod shared;
+mod spec;
+#[cfg(test)]
+mod suite;
+mod tally;
+mod trace;
+mod vm;
+mod workload;
+mod world;
+
+pub use costs::costs;
+pub use run::{Bug, Report, Simulation};
+pub use tally::{Happened, Tally};

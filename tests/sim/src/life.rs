@@ -1,0 +1,324 @@
+//! The life of proxies, VMs and requests: starts, updates, deaths, and what follows when a callback returns.
+
+use crate::actor::{Job, Role, Root};
+use crate::identity;
+use crate::scenario::MS;
+use crate::shared::Flavour;
+use crate::tally::Happened;
+use crate::vm::{Progress, Trap, Vm};
+use crate::world::{Event, Failure, Fate, Journey, World};
+
+/// How long after its death a VM is there again.
+pub(crate) const RELOAD_NS: u64 = 5 * MS;
+/// How long an old config's requests may take to drain.
+const DRAIN_NS: u64 = 1_200 * MS;
+/// What a callback returns to let the request go on.
+pub(crate) const ACTION_CONTINUE: u64 = 0;
+
+impl World<'_> {
+    /// An event's time has come.
+    pub(crate) fn fire(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Start { proxy } => self.start_proxy(proxy),
+            Event::Arrive { arrival } => self.arrive(arrival),
+            Event::Tick { actor, generation, root, period_ns } => {
+                if self.actors[actor].generation == generation && self.actors[actor].root(root).is_some() {
+                    self.push(actor, Job::Tick { root });
+                    self.at(self.now_ns + period_ns, Event::Tick { actor, generation, root, period_ns });
+                }
+            }
+            Event::Respond { request } => {
+                let journey = &self.journeys[request];
+                if self.actors[journey.actor].generation == journey.generation {
+                    let actor = journey.actor;
+                    self.push(actor, Job::Response { request });
+                    self.push(actor, Job::DeleteStream { request });
+                }
+            }
+            Event::Reload { actor, generation } => {
+                if self.actors[actor].generation == generation && self.actors[actor].vm.is_none() {
+                    let config = self.proxies[self.actors[actor].proxy].config;
+                    self.start_vm(actor, config).map_err(|trap| trap.0)?;
+                }
+            }
+            Event::Retire { actor, generation, root } => self.retire(actor, generation, root),
+            Event::Fault { proxy, planned } => self.inflict(proxy, planned),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn push(&mut self, actor: usize, job: Job) {
+        if !self.actors[actor].can_run() {
+            self.actors[actor].waiting_since_ns = self.now_ns;
+        }
+        self.actors[actor].jobs.push_back(job);
+    }
+
+    pub(crate) fn actors_of(&self, proxy: usize, role: Role) -> Vec<usize> {
+        let is_one = |index: &usize| self.actors[*index].proxy == proxy && self.actors[*index].role == role;
+        (0..self.actors.len()).filter(is_one).collect()
+    }
+
+    /// Envoy tries the config in a canary first; in Kong every worker starts for itself.
+    fn start_proxy(&mut self, proxy: usize) {
+        match self.scenario.flavour {
+            Flavour::Envoy => self.try_config(proxy, self.proxies[proxy].config),
+            Flavour::Kong => self.start_vms(proxy),
+        }
+    }
+
+    pub(crate) fn try_config(&mut self, proxy: usize, config: usize) {
+        self.proxies[proxy].trying = Some(config);
+        let canary = self.actors_of(proxy, Role::Canary)[0];
+        self.drop_vm(canary);
+        // Instances of a module that compiled do not fail.
+        let _ = self.start_vm(canary, config);
+    }
+
+    fn start_vms(&mut self, proxy: usize) {
+        let config = self.proxies[proxy].config;
+        self.proxies[proxy].is_up = true;
+        let mut all = self.actors_of(proxy, Role::Worker);
+        if self.scenario.flavour == Flavour::Envoy {
+            all.extend(self.actors_of(proxy, Role::Main));
+        }
+        for actor in all {
+            let _ = self.start_vm(actor, config);
+        }
+    }
+
+    fn start_vm(&mut self, actor: usize, config: usize) -> Result<(), Trap> {
+        self.actors[actor].vm = Some(Vm::new(self.program)?);
+        self.actors[actor].waiting_since_ns = self.now_ns;
+        self.push(actor, Job::Initialize);
+        if self.bug > 0 {
+            self.push(actor, Job::Plant);
+        }
+        self.start_root(actor, config);
+        self.note(actor, || "VM starts".to_owned());
+        Ok(())
+    }
+
+    fn start_root(&mut self, actor: usize, config: usize) {
+        let id = self.actors[actor].new_context();
+        self.actors[actor].roots.push(Root { id, config, is_ready: false, has_tick: false, secret: None });
+        for job in [Job::CreateRoot { root: id }, Job::StartVm { root: id }, Job::Configure { root: id }] {
+            self.push(actor, job);
+        }
+    }
+
+    /// Makes the next callback of an idle VM.
+    pub(crate) fn begin(&mut self, actor: usize) -> Result<(), Failure> {
+        let Some(job) = self.actors[actor].jobs.pop_front() else { return Ok(()) };
+        if let Job::Tick { root } = job
+            && self.actors[actor].root(root).is_none()
+        {
+            // The host cancels the timer of a plugin that is gone.
+            return Ok(());
+        }
+        let bug = self.bug;
+        let context = |request: usize| self.journeys[request].context;
+        let (export, args): (&str, Vec<u32>) = match job {
+            Job::Initialize => ("_initialize", vec![]),
+            Job::Plant => ("tidegate_plant", vec![bug]),
+            Job::CreateRoot { root } => ("proxy_on_context_create", vec![root, 0]),
+            Job::StartVm { root } => ("proxy_on_vm_start", vec![root, 0]),
+            Job::Configure { root } => ("proxy_on_configure", vec![root, 1]),
+            Job::Tick { root } => ("proxy_on_tick", vec![root]),
+            Job::DeleteRoot { root } => ("proxy_on_delete", vec![root]),
+            Job::CreateStream { request } => {
+                let Some(root) = self.actors[actor].root_for_requests() else { return Ok(()) };
+                let (root, config) = (root.id, root.config);
+                let context = self.actors[actor].new_context();
+                let journey = &mut self.journeys[request];
+                (journey.root, journey.config, journey.context) = (root, config, context);
+                ("proxy_on_context_create", vec![context, root])
+            }
+            Job::Request { request } => ("proxy_on_request_headers", vec![context(request), 4, 1]),
+            Job::Response { request } => ("proxy_on_response_headers", vec![context(request), 3, 1]),
+            Job::DeleteStream { request } => ("proxy_on_delete", vec![context(request)]),
+        };
+        if let Job::Request { request } = job {
+            self.watch_counters(request);
+        }
+        self.note(actor, || format!("{job:?}"));
+        self.actors[actor].running = Some(job);
+        self.actors[actor].saw_nothing = false;
+        let vm = self.actors[actor].vm.as_mut().ok_or("no VM")?;
+        let progress = vm.call(export, &args).map_err(|trap| format!("{job:?} trapped: {trap}"))?;
+        self.proceed(actor, progress)
+    }
+
+    pub(crate) fn proceed(&mut self, actor: usize, progress: Progress) -> Result<(), Failure> {
+        let Progress::Finished(result) = progress else { return Ok(()) };
+        let Some(job) = self.actors[actor].running.take() else { return Ok(()) };
+        if let Some(request) = job.request() {
+            let fuel = self.actors[actor].vm.as_ref().map_or(0, Vm::fuel_used);
+            self.journeys[request].cost.fuel += fuel;
+        }
+        match job {
+            Job::StartVm { .. } if result != 1 => Err("on_vm_start said no".to_owned()),
+            Job::Configure { root } => {
+                self.note(actor, || format!("configured: {result}"));
+                self.configured(actor, root, result == 1)
+            }
+            Job::DeleteRoot { root } => {
+                self.actors[actor].roots.retain(|other| other.id != root);
+                Ok(())
+            }
+            Job::Request { request } => self.decided(actor, request, result),
+            Job::Response { .. } if result != ACTION_CONTINUE => Err("a response was held up".to_owned()),
+            _ => Ok(()),
+        }
+    }
+
+    fn configured(&mut self, actor: usize, root: u32, is_accepted: bool) -> Result<(), Failure> {
+        let proxy = self.actors[actor].proxy;
+        let is_disturbed = !self.scenario.is_faultless();
+        if !is_accepted && !is_disturbed {
+            return Err("a good config was refused".to_owned());
+        }
+        if self.actors[actor].role == Role::Canary {
+            self.drop_vm(actor);
+            let tried = self.proxies[proxy].trying.take();
+            self.canary_said(proxy, tried, is_accepted);
+            return Ok(());
+        }
+        if is_accepted {
+            let marker = self.proxies[proxy].shared.peek(identity::MARKER_KEY);
+            let secret = marker.and_then(identity::secret_of_marker);
+            if let Some(root) = self.actors[actor].root(root) {
+                root.is_ready = true;
+                root.secret = secret;
+            }
+            let generation = self.actors[actor].generation;
+            let old: Vec<u32> =
+                self.actors[actor].roots.iter().map(|other| other.id).filter(|id| *id != root).collect();
+            for root in old {
+                self.at(self.now_ns + DRAIN_NS, Event::Retire { actor, generation, root });
+            }
+        } else {
+            // The proxy would answer this worker's requests with an error until the VM is replaced.
+            self.lose_vm(actor);
+        }
+        Ok(())
+    }
+
+    fn canary_said(&mut self, proxy: usize, tried: Option<usize>, is_accepted: bool) {
+        match (tried, is_accepted, self.proxies[proxy].is_up) {
+            (Some(config), true, true) => {
+                self.tally.count(Happened::ConfigUpdate);
+                self.proxies[proxy].config = config;
+                let mut all = self.actors_of(proxy, Role::Worker);
+                all.extend(self.actors_of(proxy, Role::Main));
+                for actor in all {
+                    if self.actors[actor].vm.is_some() {
+                        self.start_root(actor, config);
+                    }
+                }
+            }
+            (Some(_), true, false) => self.start_vms(proxy),
+            (_, false, true) => self.tally.count(Happened::UpdateRefused),
+            // A start that fails is tried again, as whoever supervises the proxy does.
+            (_, _, false) => self.at(self.now_ns + RELOAD_NS, Event::Start { proxy }),
+            (None, true, true) => {}
+        }
+    }
+
+    fn retire(&mut self, actor: usize, generation: u64, root: u32) {
+        if self.actors[actor].generation != generation || self.actors[actor].root(root).is_none() {
+            return;
+        }
+        let is_used = |job: &Job| job.request().is_some_and(|request| self.journeys[request].root == root);
+        let still = self.actors[actor].jobs.iter().any(is_used)
+            || self.journeys.iter().any(|journey| {
+                journey.actor == actor
+                    && journey.generation == generation
+                    && journey.root == root
+                    && journey.fate == Fate::Waiting
+            })
+            || self.events.values().any(|event| match event {
+                Event::Respond { request } => {
+                    self.journeys[*request].actor == actor && self.journeys[*request].root == root
+                }
+                _ => false,
+            });
+        if still {
+            self.at(self.now_ns + 50 * MS, Event::Retire { actor, generation, root });
+        } else {
+            self.push(actor, Job::DeleteRoot { root });
+        }
+    }
+
+    fn arrive(&mut self, arrival: usize) {
+        let arriving = self.scenario.arrivals[arrival].clone();
+        let workers = self.actors_of(arriving.proxy, Role::Worker);
+        let actor = *self.rng.pick(&workers);
+        let request = self.journeys.len();
+        let is_served = self.proxies[arriving.proxy].is_up && self.actors[actor].vm.is_some();
+        self.journeys.push(Journey {
+            request: arriving.request,
+            actor,
+            generation: self.actors[actor].generation,
+            context: 0,
+            root: 0,
+            config: 0,
+            fate: if is_served { Fate::Waiting } else { Fate::Unserved },
+            read_ms: None,
+            first_write_step: None,
+            is_faulty: false,
+            is_out_of_time: false,
+            mismatches: std::collections::BTreeMap::new(),
+            writes: std::collections::BTreeMap::new(),
+            is_answered: false,
+            access_log: String::new(),
+            cost: crate::world::Cost::default(),
+        });
+        if is_served {
+            self.push(actor, Job::CreateStream { request });
+            self.push(actor, Job::Request { request });
+        }
+    }
+
+    /// A VM dies, with all that is in it, and is replaced.
+    pub(crate) fn lose_vm(&mut self, actor: usize) {
+        self.note(actor, || "VM dies".to_owned());
+        let proxy = self.actors[actor].proxy;
+        let is_canary = self.actors[actor].role == Role::Canary;
+        self.drop_vm(actor);
+        let generation = self.actors[actor].generation;
+        if is_canary {
+            let tried = self.proxies[proxy].trying.take();
+            self.canary_said(proxy, tried, false);
+        } else {
+            self.at(self.now_ns + RELOAD_NS, Event::Reload { actor, generation });
+        }
+    }
+
+    pub(crate) fn drop_vm(&mut self, actor: usize) {
+        let dying = &mut self.actors[actor];
+        let generation = dying.generation;
+        dying.vm = None;
+        dying.generation += 1;
+        dying.running = None;
+        dying.jobs.clear();
+        dying.roots.clear();
+        dying.next_context = 1;
+        let dead: Vec<usize> = (0..self.journeys.len())
+            .filter(|request| {
+                let journey = &self.journeys[*request];
+                journey.actor == actor && journey.generation == generation && journey.fate == Fate::Waiting
+            })
+            .collect();
+        for request in dead {
+            let decision = self.decision(request);
+            let config = self.scenario.configs[self.journeys[request].config].clone();
+            let rules = config.applying(&self.journeys[request].request);
+            if decision.first_write_step.is_some() {
+                self.tally.count(Happened::KilledMidCharge);
+            }
+            self.oracle.leave(&decision, &rules, true);
+            self.journeys[request].fate = Fate::Died;
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Runs: by seed, with a bug or without, with a trace or without.
+
+use crate::generate;
+use crate::scenario::Scenario;
+use crate::tally::Tally;
+use crate::trace::Trace;
+use crate::vm::{Program, Trap};
+use crate::world::{Cost, Fate, World};
+
+/// A bug that a test build can be told to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Slots are written without looking at the version.
+    BlindWrite,
+    /// What was charged before a lost race is not given back.
+    UndoForgotten,
+    /// Slots are written before every rule has said yes.
+    EarlyWrite,
+    /// What a displaced strict counter had used is forgotten.
+    EvictionResets,
+    /// States are read whatever their version.
+    VersionUnchecked,
+    /// The whole apparatus of planting, and no bug.
+    None,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::BlindWrite,
+        Self::UndoForgotten,
+        Self::EarlyWrite,
+        Self::EvictionResets,
+        Self::VersionUnchecked,
+    ];
+
+    /// The number by which the test build knows it.
+    const fn number(self) -> u32 {
+        match self {
+            Self::BlindWrite => 1,
+            Self::UndoForgotten => 2,
+            Self::EarlyWrite => 3,
+            Self::EvictionResets => 4,
+            Self::VersionUnchecked => 5,
+            Self::None => 99,
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Which promise was broken, if one was.
+    pub failure: Option<String>,
+    /// The last events, if they were asked for.
+    pub trace: String,
+    /// A line about what happened.
+    pub summary: String,
+    /// What really happened.
+    pub tally: Tally,
+    pub(crate) admitted: u64,
+    pub(crate) denied: u64,
+    /// By how much a limit was passed at most, excused or not.
+    pub(crate) over_max: u64,
+}
+
+/// A module, ready to be simulated.
+pub struct Simulation {
+    program: Program,
+}
+
+impl Simulation {
+    /// Loads a module. Refuses one that a host would refuse.
+    pub fn new(wasm: &[u8]) -> Result<Self, String> {
+        Program::new(wasm).map(|program| Self { program }).map_err(|Trap(why)| why)
+    }
+
+    /// Runs the history of a seed, and keeps so many of its last events.
+    pub fn run_seed(&self, seed: u64, bug: Option<Bug>, trace_lines: usize) -> Report {
+        self.run(generate::scenario(seed), seed, bug, trace_lines)
+    }
+
+    /// The fate and the cost of a scenario's last request.
+    pub(crate) fn last_cost(&self, scenario: Scenario) -> Result<(Fate, Cost), String> {
+        let mut world = World::new(&self.program, scenario, 0, 0, Trace::default());
+        world.run()?;
+        let last = world.journeys.last().ok_or("no request was made")?;
+        Ok((last.fate, last.cost.clone()))
+    }
+
+    pub(crate) fn run(&self, scenario: Scenario, seed: u64, bug: Option<Bug>, trace_lines: usize) -> Report {
+        let trace = Trace::of(trace_lines);
+        let Scenario { name, flavour, workers, policy, .. } = scenario;
+        let proxies = scenario.proxies;
+        let mut world = World::new(&self.program, scenario, seed, bug.map_or(0, Bug::number), trace);
+        let failure = world.run().err();
+        let summary = format!(
+            "seed {seed}: {name}, {proxies} x {flavour:?} with {workers} workers, {policy:?}: {} steps, \
+             {} admitted, {} denied; {}",
+            world.steps, world.oracle.admitted, world.oracle.denied, world.tally
+        );
+        Report {
+            failure,
+            trace: world.trace.text(),
+            summary,
+            admitted: world.oracle.admitted,
+            denied: world.oracle.denied,
+            over_max: world.oracle.over_max,
+            tally: world.tally,
+        }
+    }
+}

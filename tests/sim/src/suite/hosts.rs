@@ -1,0 +1,68 @@
+//! The shared data of both hosts, fact by fact.
+
+use crate::calls::{CAS_MISMATCH, INTERNAL_FAILURE, NOT_FOUND, OK};
+use crate::identity::{MARKER_KEY, slot_key};
+use crate::shared::{Flavour, Shared, Zone, crc32};
+
+fn shared(flavour: Flavour) -> Shared {
+    Shared::new(flavour, Zone { bytes_max: 1 << 30, evicts: false, spares_marker: false })
+}
+
+#[test]
+fn envoy_overwrites_without_a_version_and_creates_with_any() {
+    let mut shared = shared(Flavour::Envoy);
+    assert_eq!(shared.get(b"k"), Err(NOT_FOUND));
+    assert_eq!(shared.set(b"k", b"a".to_vec(), 77), OK);
+    assert_eq!(shared.set(b"k", b"b".to_vec(), 0), OK);
+    let (value, cas) = shared.get(b"k").unwrap();
+    assert_eq!(value, b"b");
+    assert_eq!(shared.set(b"k", b"c".to_vec(), cas), OK);
+    assert_eq!(shared.set(b"k", b"d".to_vec(), cas), CAS_MISMATCH);
+    // Nothing can be deleted: an empty value is a value.
+    assert_eq!(shared.set(b"k", Vec::new(), 0), OK);
+    assert_eq!(shared.len(), 1);
+}
+
+#[test]
+fn kong_creates_only_if_absent() {
+    let mut shared = shared(Flavour::Kong);
+    assert_eq!(shared.set(b"k", b"a".to_vec(), 77), CAS_MISMATCH);
+    assert_eq!(shared.set(b"k", b"a".to_vec(), 0), OK);
+    assert_eq!(shared.set(b"k", b"b".to_vec(), 0), CAS_MISMATCH);
+    let (_, cas) = shared.get(b"k").unwrap();
+    assert_eq!(shared.set(b"k", b"b".to_vec(), cas), OK);
+    let (_, cas) = shared.get(b"k").unwrap();
+    assert_eq!(shared.set(b"k", Vec::new(), cas), OK);
+    assert_eq!(shared.get(b"k"), Err(NOT_FOUND));
+}
+
+#[test]
+fn kong_knows_keys_by_their_checksum_alone() {
+    // A well-known pair with one CRC-32.
+    assert_eq!(crc32(b"plumless"), crc32(b"buckeroo"));
+    let mut shared = shared(Flavour::Kong);
+    assert_eq!(shared.set(b"plumless", b"a".to_vec(), 0), OK);
+    assert_eq!(shared.get(b"buckeroo").unwrap().0, b"a");
+}
+
+#[test]
+fn kongs_zone_is_bounded() {
+    let zone = |evicts| Zone { bytes_max: 2 * 128, evicts, spares_marker: false };
+    let mut full = Shared::new(Flavour::Kong, zone(false));
+    for key in [b"1", b"2"] {
+        assert_eq!(full.set(key, b"v".to_vec(), 0), OK);
+    }
+    assert_eq!(full.set(b"3", b"v".to_vec(), 0), INTERNAL_FAILURE);
+    let mut evicting = Shared::new(Flavour::Kong, zone(true));
+    for key in [b"1", b"2", b"3"] {
+        assert_eq!(evicting.set(key, b"v".to_vec(), 0), OK);
+    }
+    assert_eq!(evicting.get(b"1"), Err(NOT_FOUND), "the longest unused gives way");
+    assert_eq!(evicting.take_evicted(), [(b"1".to_vec(), b"v".to_vec())]);
+}
+
+#[test]
+fn no_slot_of_the_largest_table_shares_a_checksum_with_the_marker_or_the_probe() {
+    let others = [crc32(MARKER_KEY), crc32(b"tidegate.1.probe")];
+    assert!((0..1 << 20).all(|index| !others.contains(&crc32(&slot_key(index)))));
+}

@@ -1,0 +1,250 @@
+//! For each row of the fault table one schedule that comes close to its bound: a bound that nothing reaches
+//! may be wrong and nobody would know.
+
+use super::shipped;
+use crate::generate::first_secret;
+use crate::identity;
+use crate::run::Report;
+use crate::scenario::{Arrival, MS, Planned, Policy, Scenario};
+use crate::shared::{Flavour, Zone};
+use crate::spec::{Config, KeyPart, Limit, Request, Rule};
+use crate::tally::Happened;
+
+const KEY: KeyPart = KeyPart::Header("x-key");
+
+fn one_rule(limit: Limit) -> Config {
+    Config::new(vec![Rule::new("key", KEY, vec![limit])])
+}
+
+/// So many requests of a kind, one after the other from a time on.
+fn burst(scenario: &mut Scenario, at_ms: u64, count: u64, request: &Request) {
+    for number in 0..count {
+        let at = at_ms * MS + number * MS / 10;
+        scenario.arrivals.push(Arrival { at_ns: at, proxy: 0, request: request.clone() });
+    }
+}
+
+fn held(scenario: Scenario) -> Report {
+    let report = shipped().run(scenario, 1, None, 200);
+    assert_eq!(report.failure, None, "{}{}", report.trace, report.summary);
+    report
+}
+
+/// Requests for keys that share one slot of 64.
+fn crowd(rule: &Rule, count: usize) -> Vec<Request> {
+    let config = Config::new(vec![rule.clone()]);
+    let all = (0..u32::MAX).map(|number| {
+        let mut request = Request::with_key(&format!("k{number}"));
+        request.ip = number.to_be_bytes();
+        request
+    });
+    let is_in_slot = |request: &Request| {
+        let key = &config.applying(request)[0].1;
+        identity::slot(&first_secret(0), &rule.name, key, config.slots) == 7
+    };
+    all.filter(is_in_slot).take(count).collect()
+}
+
+#[test]
+fn without_faults_exactly_the_limit_is_admitted() {
+    for flavour in [Flavour::Envoy, Flavour::Kong] {
+        for policy in [Policy::Uniform, Policy::Sticky, Policy::WritersLast] {
+            let mut scenario = Scenario::new("none", 4, one_rule(Limit::fixed(20, 60_000)));
+            scenario.flavour = flavour;
+            scenario.policy = policy;
+            burst(&mut scenario, 300, 80, &Request::with_key("a"));
+            let report = held(scenario);
+            assert_eq!((report.admitted, report.denied, report.over_max), (20, 60, 0), "{}", report.summary);
+        }
+    }
+}
+
+#[test]
+fn denied_requests_charge_nothing() {
+    // `ip` lets 3 pass. 30 more are denied by it, and must leave `key` as it was: another address with the
+    // same key still has the rest.
+    let mut scenario = Scenario::new(
+        "none",
+        3,
+        Config::new(vec![
+            Rule::new("key", KEY, vec![Limit::fixed(10, 60_000)]),
+            Rule::new("ip", KeyPart::ClientIp, vec![Limit::fixed(3, 60_000)]),
+        ]),
+    );
+    scenario.policy = Policy::WritersLast;
+    burst(&mut scenario, 300, 33, &Request::with_key("a"));
+    for ip in 2..=4 {
+        let mut other = Request::with_key("a");
+        other.ip = [10, 0, 0, ip];
+        burst(&mut scenario, 2_000, 3, &other);
+    }
+    assert_eq!(held(scenario).admitted, 10);
+}
+
+#[test]
+fn tries_that_run_out_pass_the_limit_by_at_most_their_count() {
+    let mut scenario = Scenario::new("cas-storm", 4, one_rule(Limit::fixed(5, 60_000)));
+    scenario.planned.push((200 * MS, 0, Planned::CasStorm { for_ns: 3_000 * MS, per_million: 1_000_000 }));
+    burst(&mut scenario, 300, 60, &Request::with_key("a"));
+    let report = held(scenario);
+    let give_ups = report.tally.of(Happened::GiveUp);
+    // Each of the four VMs knows its own debts, so each admits the limit, and that is all it can do.
+    assert_eq!((report.admitted, give_ups, report.over_max), (20, 20, 15), "{}", report.summary);
+}
+
+#[test]
+fn debts_are_paid_when_the_storm_is_over() {
+    let mut scenario = Scenario::new("cas-storm", 4, one_rule(Limit::fixed(5, 60_000)));
+    scenario.planned.push((200 * MS, 0, Planned::CasStorm { for_ns: 1_000 * MS, per_million: 1_000_000 }));
+    burst(&mut scenario, 300, 4, &Request::with_key("a"));
+    // Long after, with every tick in between: one is left.
+    burst(&mut scenario, 3_000, 10, &Request::with_key("a"));
+    let report = held(scenario);
+    assert_eq!((report.admitted, report.over_max), (5, 0), "{}", report.summary);
+    assert!(report.tally.of(Happened::TickWrite) > 0, "{}", report.summary);
+}
+
+#[test]
+fn a_vm_that_dies_between_two_charges_costs_one() {
+    let rules = vec![
+        Rule::new("one", KEY, vec![Limit::fixed(10, 60_000)]),
+        Rule::new("two", KeyPart::ClientIp, vec![Limit::fixed(10, 60_000)]),
+    ];
+    let mut scenario = Scenario::new("kill", 2, Config::new(rules));
+    scenario.planned.push((200 * MS, 0, Planned::KillBetweenCharges));
+    burst(&mut scenario, 300, 1, &Request::with_key("a"));
+    burst(&mut scenario, 1_000, 30, &Request::with_key("a"));
+    let report = held(scenario);
+    assert_eq!(report.tally.of(Happened::KilledMidCharge), 1, "{}", report.summary);
+    assert_eq!(report.admitted, 9, "{}", report.summary);
+}
+
+#[test]
+fn lost_shared_data_gives_back_what_was_admitted_before_and_no_more() {
+    let mut scenario = Scenario::new("restart", 3, one_rule(Limit::fixed(10, 60_000)));
+    scenario.planned.push((1_000 * MS, 0, Planned::Restart));
+    burst(&mut scenario, 300, 30, &Request::with_key("a"));
+    burst(&mut scenario, 2_000, 30, &Request::with_key("a"));
+    let report = held(scenario);
+    assert_eq!((report.admitted, report.over_max), (20, 10), "{}", report.summary);
+}
+
+#[test]
+fn a_displaced_lenient_client_starts_again_and_a_strict_one_does_not() {
+    for is_strict in [false, true] {
+        let mut rule = Rule::new("crowd", KEY, vec![Limit::fixed(3, 60_000)]);
+        rule.is_strict = is_strict;
+        let clients = crowd(&rule, 12);
+        let mut scenario = Scenario::new("displaced", 2, Config::new(vec![rule]));
+        scenario.is_crowded = true;
+        for round in 0..3 {
+            for (number, client) in clients.iter().enumerate() {
+                burst(&mut scenario, 300 + 1_500 * round + 20 * number as u64, 4, client);
+            }
+        }
+        let report = held(scenario);
+        assert!(report.tally.of(Happened::Displaced) > 0, "{}", report.summary);
+        if is_strict {
+            assert_eq!(report.over_max, 0, "{}", report.summary);
+        } else {
+            assert!(report.over_max >= 3, "{}", report.summary);
+        }
+    }
+}
+
+#[test]
+fn a_zone_that_drops_values_gives_back_what_they_held() {
+    let mut scenario = Scenario::new("zone", 2, one_rule(Limit::fixed(3, 60_000)));
+    scenario.flavour = Flavour::Kong;
+    scenario.zone = Zone { bytes_max: 4 * 512, evicts: true, spares_marker: true };
+    for round in 0..2 {
+        for client in 0..12 {
+            burst(
+                &mut scenario,
+                300 + 1_500 * round + 20 * client,
+                4,
+                &Request::with_key(&format!("k{client}")),
+            );
+        }
+    }
+    let report = held(scenario);
+    assert!(report.tally.of(Happened::ZoneEviction) > 0, "{}", report.summary);
+    assert_eq!(report.over_max, 3, "{}", report.summary);
+}
+
+#[test]
+fn a_zone_without_room_passes_the_limit_by_at_most_the_writes_that_failed() {
+    let mut scenario = Scenario::new("zone", 3, one_rule(Limit::fixed(4, 60_000)));
+    scenario.flavour = Flavour::Kong;
+    scenario.zone = Zone { bytes_max: 600, evicts: false, spares_marker: true };
+    burst(&mut scenario, 300, 40, &Request::with_key("a"));
+    let report = held(scenario);
+    // As with tries that run out: each VM admits the limit on its own.
+    assert_eq!((report.admitted, report.over_max), (12, 8), "{}", report.summary);
+    assert_eq!(report.tally.of(Happened::ZoneFull), 12, "{}", report.summary);
+}
+
+#[test]
+fn a_clock_that_steps_back_gives_one_extra_window() {
+    for by_ms in [-150_000, 150_000] {
+        let mut scenario = Scenario::new("clock", 3, one_rule(Limit::fixed(10, 60_000)));
+        scenario.planned.push((1_000 * MS, 0, Planned::ClockStep { by_ms }));
+        burst(&mut scenario, 300, 30, &Request::with_key("a"));
+        burst(&mut scenario, 2_000, 30, &Request::with_key("a"));
+        let report = held(scenario);
+        assert_eq!(report.admitted, 20, "{}", report.summary);
+    }
+    // Back within the window, time stands still: nothing extra.
+    let mut scenario = Scenario::new("clock", 3, one_rule(Limit::fixed(10, 60_000)));
+    scenario.planned.push((1_000 * MS, 0, Planned::ClockStep { by_ms: -50 }));
+    burst(&mut scenario, 300, 30, &Request::with_key("a"));
+    burst(&mut scenario, 2_000, 30, &Request::with_key("a"));
+    assert_eq!(held(scenario).admitted, 10);
+}
+
+#[test]
+fn several_at_once_add_up() {
+    let mut scenario = Scenario::new("several", 4, one_rule(Limit::fixed(5, 60_000)));
+    scenario.planned.push((200 * MS, 0, Planned::CasStorm { for_ns: 500 * MS, per_million: 1_000_000 }));
+    scenario.planned.push((1_500 * MS, 0, Planned::Restart));
+    burst(&mut scenario, 300, 60, &Request::with_key("a"));
+    burst(&mut scenario, 2_500, 60, &Request::with_key("a"));
+    let report = held(scenario);
+    // 15 over by tries that ran out, and what was admitted before the restart again.
+    assert_eq!((report.admitted, report.over_max), (25, 20), "{}", report.summary);
+}
+
+#[test]
+fn a_raised_or_lowered_limit_keeps_the_counts() {
+    let mut scenario = Scenario::new("update", 3, one_rule(Limit::fixed(10, 60_000)));
+    scenario.configs.push(one_rule(Limit::fixed(14, 60_000)));
+    scenario.configs.push(one_rule(Limit::fixed(6, 60_000)));
+    scenario.planned.push((1_000 * MS, 0, Planned::Update { config: 1 }));
+    scenario.planned.push((4_000 * MS, 0, Planned::Update { config: 2 }));
+    for at_ms in [300, 3_000, 6_000] {
+        burst(&mut scenario, at_ms, 30, &Request::with_key("a"));
+    }
+    let report = held(scenario);
+    assert_eq!((report.admitted, report.tally.of(Happened::ConfigUpdate)), (14, 2), "{}", report.summary);
+}
+
+/// A weakness of the filter that the simulation found (seed 740). Kong's zone drops what was unused longest,
+/// which is the marker: it is read only when a VM starts. A VM that starts afterwards draws a new secret and
+/// places its counters elsewhere than the VMs that still run, so one proxy enforces the limit twice. When this
+/// test fails, that has been mended: turn it round, and let `generate` stop sparing the marker.
+#[test]
+fn known_weakness_a_dropped_marker_splits_the_counters_of_a_proxy() {
+    let failures = (0..40_u64).filter_map(|seed| {
+        let mut scenario = Scenario::new("zone", 3, one_rule(Limit::fixed(10, 60_000)));
+        scenario.flavour = Flavour::Kong;
+        scenario.zone = Zone { bytes_max: 6 * 512, evicts: true, spares_marker: false };
+        scenario.rates.kill = 2_000;
+        for key in 0..12 {
+            burst(&mut scenario, 300 + key * 40, 3, &Request::with_key(&format!("k{key}")));
+        }
+        burst(&mut scenario, 1_500, 60, &Request::with_key("a"));
+        shipped().run(scenario, seed, None, 0).failure
+    });
+    let failures: Vec<String> = failures.collect();
+    assert!(failures.iter().any(|failure| failure.contains("over the limit")), "{failures:?}");
+}
