@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use tidegate_config::{Config, KeySource, PathMatch};
+use tidegate_config::{Config, KeySource, PathMatch, problem};
 use tidegate_e2e::{Setup, http, load, repository};
 
 use crate::common::start;
@@ -47,6 +47,13 @@ fn the_errors_of_the_readme_are_what_such_a_config_gets() {
     let errors = Config::from_json(config.as_bytes()).expect_err("a bad config").to_string();
     let shown = blocks("README.md", "text");
     assert!(shown.iter().any(|block| block.text.trim() == errors), "README.md does not show:\n{errors}");
+}
+
+#[test]
+fn the_denied_body_of_the_readme_is_what_a_client_gets() {
+    let body = String::from_utf8(problem::quota_exceeded(429, &["per-key"])).expect("text");
+    let shown = blocks("README.md", "text");
+    assert!(shown.iter().any(|block| block.text.trim() == body), "README.md does not show:\n{body}");
 }
 
 #[test]
