@@ -76,16 +76,16 @@ pub(crate) fn charge(
         .map(|cases| Group::read(host, cases, now, debts, metrics))
         .collect();
     let charged = if groups.iter().any(Group::is_denied) {
-        Charged::Nothing
-    } else {
-        charge_all(host, &mut groups, now, debts, metrics)
-    };
-    if charged == Charged::Nothing {
         if planted::has(Bug::EarlyWrite) {
             for group in groups.iter_mut().filter(|group| !group.is_denied()) {
                 group.write(host, now, debts, metrics);
             }
         }
+        Charged::Nothing
+    } else {
+        charge_all(host, &mut groups, now, debts, metrics)
+    };
+    if charged == Charged::Nothing {
         for group in &mut groups {
             group.write_denied(host, now, debts, metrics);
         }
