@@ -70,7 +70,8 @@ pub enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename_all = "snake_case"))]
 pub enum WhenFull {
-    /// From the count that it displaces: never over the limit, but it may be denied early.
+    /// From the highest load displaced there before, for it may be its own: never over the limit, but it may be
+    /// denied early.
     Strict,
     /// From zero: never denied for what others did, but the displaced key may start again.
     Lenient,
