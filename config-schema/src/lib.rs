@@ -73,6 +73,8 @@ mod rule_json;
 mod rule_set;
 #[cfg(feature = "schema")]
 pub mod schema;
+mod settlement;
+mod statuses;
 mod subjects;
 mod suggest;
 mod table;
@@ -84,7 +86,7 @@ pub use cidr::Cidr;
 pub use client_address::{ClientAddress, TRUSTED_HOPS_MAX};
 pub use conditions::{Condition, VALUES_MAX, ValueMatch};
 pub use config::{Config, RULES_MAX, VERSION};
-pub use cost::{Cost, HeaderCost};
+pub use cost::{Cost, HeaderCost, ResponseCost};
 pub use counter::{Counter, TIMEOUT_MS_DEFAULT, Token};
 pub use errors::{ConfigError, ConfigErrors, ERRORS_MAX};
 pub use facts::{Facts, Property, RequestParts};
@@ -95,12 +97,14 @@ pub use key_values::{KEY_VALUES_MAX, KeyValues};
 pub use limit::{Align, BUCKETS_DEFAULT, LIMITS_MAX, LimitCounter, RuleLimit};
 pub use matcher::{ALTERNATIVES_MAX, CONDITIONS_MAX, Match};
 pub use names::rule_metric_name;
-pub use overlay::{METADATA_LEN_MAX, METADATA_RULES_MAX, Overlay, Tightened};
+pub use overlay::{METADATA_LEN_MAX, METADATA_RULES_MAX, Overlay, OverlayBase, Tightened};
 pub use path_match::PathMatch;
 pub use plans::{LimitSet, PLANS_MAX, Plans};
 pub use response::{EXTRA_HEADERS_MAX, GrpcStatus, HeaderFamily, Response, ResponsePatch};
 pub use rule::{DeniedFor, KeyMissing, Mode, Rule, Subject, WhenFull};
 pub use rule_set::RuleSet;
+pub use settlement::{ResponseParts, Settlement};
+pub use statuses::{STATUSES_MAX, Statuses};
 pub use subjects::{CIDRS_MAX, Subjects};
 pub use table::{
     LARGE_KEYS_DEFAULT, LARGE_KEYS_MAX, LARGE_KEYS_MIN, SLOTS_DEFAULT, SLOTS_MAX, SLOTS_MIN, Table,

@@ -2,6 +2,7 @@
 
 use tidegate_core::Algorithm;
 
+use crate::client_address::ClientAddress;
 use crate::config::{Config, read_rules};
 use crate::errors::{ConfigError, ConfigErrors, Report};
 use crate::json;
@@ -32,13 +33,32 @@ pub struct Overlay {
 /// A rule of the config with lower limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tightened {
-    /// The rule's place in [`Config::rules`].
+    /// The rule's place in [`OverlayBase::rules`].
     pub rule: usize,
     /// All its limits, in its own order, those that were tightened changed.
     pub limits: Vec<RuleLimit>,
 }
 
+/// What route metadata is read against.
+#[derive(Clone, Copy)]
+pub struct OverlayBase<'a> {
+    /// The config's rules.
+    pub rules: &'a [Rule],
+    /// [`Config::client_ip`].
+    pub client_ip: ClientAddress,
+    /// Whether the config has a counter.
+    pub has_counter: bool,
+}
+
 impl Config {
+    /// Reads a route's metadata against this config; see [`OverlayBase::read`].
+    pub fn read_route_metadata(&self, text: &[u8]) -> Result<Overlay, ConfigErrors> {
+        let has_counter = self.counter.is_some();
+        OverlayBase { rules: &self.rules, client_ip: self.client_ip, has_counter }.read(text)
+    }
+}
+
+impl OverlayBase<'_> {
     /// Reads the JSON text that a route carries in its metadata:
     ///
     /// ```json
@@ -46,7 +66,8 @@ impl Config {
     ///   "tighten": { "login": ["20/1m"] } }
     /// ```
     ///
-    /// - `rules` are added, for requests on this route only. Their names must differ from those of the config's
+    /// - `rules` are added, for requests on this route only: whoever asks has seen the route's metadata, so the rules
+    ///   themselves do not ask for a route again, which may have no name. Their names must differ from those of the config's
     ///   rules. They cannot name a `route`. Counts belong to a rule's name, so rules with one name in the metadata
     ///   of two routes count together where algorithm and window agree.
     /// - `tighten` lowers limits of rules that the config marks `overridable`, and of no other rule. Each limit
@@ -55,35 +76,36 @@ impl Config {
     ///   `align` and `warm_up`. Limits that are not named stay.
     /// - Nothing can be removed, loosened, switched off or renamed. If anything is wrong, nothing of it holds and
     ///   the rules of the config stand.
-    pub fn read_route_metadata(&self, route: &str, text: &[u8]) -> Result<Overlay, ConfigErrors> {
+    pub fn read(&self, text: &[u8]) -> Result<Overlay, ConfigErrors> {
         if text.len() > METADATA_LEN_MAX {
             let message = format!("is too long; a route's metadata has at most {METADATA_LEN_MAX} bytes");
             return Err(ConfigError::new("config", message).into());
         }
         let tree = json::parse(text)?;
         let mut report = Report::default();
-        let overlay = self.read_overlay(route, &Node::root(&tree), &mut report);
+        let overlay = self.read_overlay(&Node::root(&tree), &mut report);
         report.finish(overlay)
     }
 
-    fn read_overlay(&self, route: &str, node: &Node, report: &mut Report) -> Option<Overlay> {
+    fn read_overlay(&self, node: &Node, report: &mut Report) -> Option<Overlay> {
         let object = node.object(FIELDS, report)?;
         let mut names = Names::default();
         names.begin_list("the config's rules".to_owned());
-        for rule in &self.rules {
+        for rule in self.rules {
             let number = names.next_rule();
             names.claim_metric(&rule.name, number, node, report)?;
             names.claim_policies(rule, number, node, report);
         }
-        let mut context = Context { names, address: self.client_ip, has_counter: self.counter.is_some() };
+        let mut context = Context { names, address: self.client_ip, has_counter: self.has_counter };
         let rules = object.optional("rules", Vec::new(), report, |node, report| {
-            let rules = read_rules(node, Some(route), "rules".to_owned(), &mut context, report)?;
+            let mut rules = read_rules(node, Some("this one"), "rules".to_owned(), &mut context, report)?;
             if rules.len() > METADATA_RULES_MAX {
                 node.report(
                     report,
                     format!("must have at most {METADATA_RULES_MAX} items, not {}", rules.len()),
                 );
             }
+            rules.iter_mut().for_each(|rule| rule.route = None);
             Some(rules)
         });
         let tightened = object.optional("tighten", Vec::new(), report, |node, report| {

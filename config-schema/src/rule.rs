@@ -12,6 +12,7 @@ use crate::plans::{LimitSet, Plans};
 use crate::reader::Choice;
 use crate::request::write_key;
 use crate::response::ResponsePatch;
+use crate::statuses::Statuses;
 use crate::subjects::Subjects;
 
 /// A rule: which requests it is about, whom it counts, and how many it lets through.
@@ -39,6 +40,8 @@ pub struct Rule {
     pub cost: Cost,
     /// Whether denied requests count too.
     pub count_denied: bool,
+    /// Which responses count; `None` counts requests whatever becomes of them.
+    pub count_status: Option<Box<Statuses>>,
     /// What to do with a request that is over a limit.
     pub mode: Mode,
     /// For how many keys in a hundred the rule is enforced; for the rest it is in shadow.
@@ -172,7 +175,7 @@ impl Rule {
         self.limit_sets.get(limit_set).map_or(&[], |set| &set.limits)
     }
 
-    /// How much a request counts.
+    /// How much a request counts, or reserves until its response is there ([`Rule::settlement`]).
     pub fn cost(&self, facts: &Facts) -> NonZeroU64 {
         self.cost.of(facts)
     }

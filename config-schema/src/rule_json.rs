@@ -16,6 +16,7 @@ use crate::plans::{LimitSet, Plans, limits_json};
 use crate::reader::{Choice, Node, Object, word_of};
 use crate::response::ResponsePatch;
 use crate::rule::{KeyMissing, Mode, Rule, WhenFull};
+use crate::statuses::Statuses;
 use crate::subjects::Subjects;
 
 const NAME_LEN_MAX: usize = 64;
@@ -31,6 +32,7 @@ const FIELDS: &[&str] = &[
     "deny",
     "cost",
     "count_denied",
+    "count_status",
     "mode",
     "enforced_percent",
     "response",
@@ -89,6 +91,7 @@ impl Rule {
             deny,
             cost: settings.cost,
             count_denied: settings.count_denied,
+            count_status: settings.count_status,
             mode: settings.mode,
             enforced_percent: settings.enforced_percent,
             response: settings.response,
@@ -115,6 +118,7 @@ impl Rule {
         fields.put_some("deny", self.deny.as_ref().map(|list| list.json(&self.key)));
         fields.put_if(self.cost != Cost::default(), "cost", || self.cost.json());
         fields.put_if(self.count_denied, "count_denied", || true.into());
+        fields.put_some("count_status", self.count_status.as_ref().map(|statuses| statuses.json()));
         put_choice(&mut fields, "mode", self.mode, Mode::default());
         let percent = || u64::from(self.enforced_percent).into();
         fields.put_if(self.enforced_percent != PERCENT_MAX, "enforced_percent", percent);
@@ -131,6 +135,7 @@ struct Settings {
     key_missing: KeyMissing,
     cost: Cost,
     count_denied: bool,
+    count_status: Option<Box<Statuses>>,
     mode: Mode,
     enforced_percent: u8,
     response: Option<Box<ResponsePatch>>,
@@ -144,6 +149,7 @@ impl Settings {
         let key_missing = object.optional("key_missing", KeyMissing::default(), report, Node::choice);
         let cost = object.optional("cost", Cost::default(), report, Cost::read);
         let count_denied = object.optional("count_denied", false, report, Node::boolean);
+        let count_status = object.maybe("count_status", report, Statuses::read);
         let mode = object.optional("mode", Mode::default(), report, Node::choice);
         let percent = object.optional("enforced_percent", PERCENT_MAX, report, |node, report| {
             node.whole(0..=PERCENT_MAX.into(), report).and_then(|percent| u8::try_from(percent).ok())
@@ -163,16 +169,29 @@ impl Settings {
             }
             Global::read(node, report)
         });
+        let (cost, count_denied, count_status, global) = (cost?, count_denied?, count_status?, global?);
+        if count_status.is_some() || matches!(cost, Cost::Response(_)) {
+            let is_given = [("count_denied", count_denied), ("global", global.is_some())];
+            for (name, _) in is_given.iter().filter(|(_, is_given)| *is_given) {
+                if let Some(node) = object.get(name) {
+                    node.report(
+                        report,
+                        "does not belong to a rule that charges after the response; leave it out",
+                    );
+                }
+            }
+        }
         Some(Self {
             key_missing: key_missing?,
-            cost: cost?,
-            count_denied: count_denied?,
+            cost,
+            count_denied,
+            count_status: count_status.map(Box::new),
             mode: mode?,
             enforced_percent: percent?,
             response: response?.map(Box::new),
             when_full: when_full?,
             overridable: overridable?,
-            global: global?,
+            global,
         })
     }
 }

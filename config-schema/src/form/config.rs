@@ -53,7 +53,9 @@ pub(crate) struct ConfigForm {
     /// Rules for single routes, by the route's name in the proxy. They apply beside `rules`.
     #[schemars(default, schema_with = "routes")]
     routes: Option<()>,
-    /// Whether a route's own metadata is read too. It can add rules and tighten those that are `overridable`.
+    /// Whether a route's own metadata is read too: JSON text under `filter_metadata.tidegate.limits`, such as
+    /// `{"rules": [...], "tighten": {"login": ["20/1m"]}}`. It can add rules and tighten those that are `overridable`. If
+    /// it is wrong, nothing of it holds, and a metric counts it. Costs a read for every request. Envoy only.
     #[schemars(default, with = "bool", extend("default" = false))]
     route_metadata: Option<()>,
 }

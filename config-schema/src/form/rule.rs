@@ -15,6 +15,7 @@ use crate::key_values::{KEY_VALUE_LEN_MAX, KEY_VALUES_MAX};
 use crate::limit::LIMITS_MAX;
 use crate::plans::PLANS_MAX;
 use crate::rule::{KeyMissing, Mode, WhenFull};
+use crate::statuses::{STATUS_MAX, STATUS_MIN, STATUSES_MAX};
 use crate::subjects::CIDRS_MAX;
 
 /// A rule: which requests it is about, whom it counts, and how many it lets through.
@@ -59,6 +60,11 @@ pub(crate) struct RuleForm {
     /// Whether a denied request counts too, so that a client who never pauses never gets in.
     #[schemars(default, with = "bool", extend("default" = false))]
     count_denied: Option<()>,
+    /// Which responses count, by their status: numbers and classes such as `"5xx"`. A request takes its cost before it
+    /// goes on, and gets it back when the response has another status, or when there is none because the client left.
+    /// Default: every request counts. Not with `count_denied` or `global`.
+    #[schemars(default, schema_with = "statuses")]
+    count_status: Option<()>,
     /// What to do with a request that is over a limit.
     #[schemars(default, with = "Mode", extend("default" = "enforce"))]
     mode: Option<()>,
@@ -126,8 +132,10 @@ struct SubjectsForm {
 enum CostForm {
     /// Always so much.
     Fixed(#[schemars(range(min = 1, max = REQUESTS_MAX))] u64),
-    /// As much as a header says.
+    /// As much as a header of the request says.
     Header(HeaderCostForm),
+    /// As much as a header of the response says.
+    Response(ResponseCostForm),
 }
 
 /// A cost that a header of the request names, in digits.
@@ -144,6 +152,30 @@ struct HeaderCostForm {
     /// What a request costs at most, whatever its header says.
     #[schemars(range(min = 1, max = REQUESTS_MAX))]
     max: u64,
+}
+
+/// A cost that a header of the response names, in digits: tokens or bytes, say. Not with `count_denied` or `global`.
+/// A request takes `reserve` before it goes on. The response settles it: too much is given back, and what is missing is
+/// charged even if the limit has less, so that the next requests wait for it. What is reserved stays charged when
+/// the client leaves before there is a response.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields, rename = "ResponseCost")]
+#[expect(dead_code, reason = "a form is only described, never built")]
+struct ResponseCostForm {
+    /// The name of the header. `0` in it is free.
+    #[schemars(schema_with = "parts::header_name")]
+    response_header: (),
+    /// What a request costs whose response lacks the header, repeats it or has no number in it. A response with a
+    /// status from 500 up that lacks it costs nothing, unless `count_status` names the status. Not above `max`.
+    #[schemars(default, with = "u64", range(min = 1, max = REQUESTS_MAX), extend("default" = 1))]
+    default: Option<()>,
+    /// What a request costs at most, whatever the header says.
+    #[schemars(range(min = 1, max = REQUESTS_MAX))]
+    max: u64,
+    /// What a request takes before it goes on. The larger it is, the fewer requests can be under way before the first of
+    /// them is charged: at most as many as the limit has room for. Not above `max`. Default: as `default`.
+    #[schemars(default, with = "u64", range(min = 1, max = REQUESTS_MAX))]
+    reserve: Option<()>,
 }
 
 /// How a limit is kept across a fleet.
@@ -214,6 +246,19 @@ fn key_values(_: &mut SchemaGenerator) -> Schema {
         "items": { "anyOf": [one, several] },
         "minItems": 1,
         "maxItems": KEY_VALUES_MAX,
+        "uniqueItems": true,
+    })
+}
+
+fn statuses(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "items": { "anyOf": [
+            { "description": "One status.", "type": "integer", "minimum": STATUS_MIN, "maximum": STATUS_MAX },
+            { "description": "All statuses that begin so.", "type": "string", "pattern": "^[1-5]xx$" },
+        ] },
+        "minItems": 1,
+        "maxItems": STATUSES_MAX,
         "uniqueItems": true,
     })
 }

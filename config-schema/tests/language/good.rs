@@ -35,6 +35,7 @@ fn a_minimal_config_has_its_defaults() {
         deny: None,
         cost: Cost::default(),
         count_denied: false,
+        count_status: None,
         mode: Mode::Enforce,
         enforced_percent: 100,
         response: None,
@@ -63,10 +64,10 @@ fn a_config_without_rules_is_the_default_one() {
 #[test]
 fn every_field_arrives_and_is_written_again() {
     let config = read(EVERY_FIELD);
-    assert_eq!((config.enabled, config.route_metadata, config.rules.len()), (false, true, 5));
+    assert_eq!((config.enabled, config.route_metadata, config.rules.len()), (false, true, 6));
     assert_eq!(config.response.with(config.rules[0].response.as_ref().unwrap()).status, 429);
     assert_eq!(config.response.headers, HeaderFamily::RateLimit);
-    assert_eq!(config.rules[4].route.as_deref(), Some("search"));
+    assert_eq!(config.rules[5].route.as_deref(), Some("search"));
     let windows: Vec<Window> = config.rules[0].limits(0).iter().map(|limit| limit.limit.window()).collect();
     assert_eq!(windows, [Window::Ms(60_000), Window::Day, Window::Month]);
     let leaky = config.rules[2].limits(1)[1];

@@ -225,6 +225,31 @@ fn settings(key: &Value) -> Json {
     ])
 }
 
+/// What only rules have that charge after the response, in the place of what they cannot have.
+fn charging_after(rule: Value) -> Json {
+    let statuses = one_of(&[json!([401, 403]), json!(["5xx"]), json!([100, "1xx", 599, "3xx"])]);
+    let cost = one_of(&[
+        json!({ "response_header": "X-T", "max": 9 }),
+        json!({ "response_header": "x-t", "max": 9, "default": 2, "reserve": 3 }),
+        json!({ "response_header": "x-t", "max": 9, "default": 3, "reserve": 3 }),
+    ]);
+    (statuses, cost, 0..3)
+        .prop_map(move |(statuses, cost, which)| {
+            let mut rule = rule.clone();
+            let fields = rule.as_object_mut().unwrap();
+            fields.remove("count_denied");
+            fields.remove("global");
+            if which != 1 {
+                fields.insert("count_status".to_owned(), statuses);
+            }
+            if which != 0 {
+                fields.insert("cost".to_owned(), cost);
+            }
+            rule
+        })
+        .boxed()
+}
+
 /// A rule without a name.
 fn rule(with_route: bool) -> Json {
     let key = prop::collection::vec(key_part(), 1..4).prop_map(|parts| {
@@ -247,6 +272,7 @@ fn rule(with_route: bool) -> Json {
             let base = json!({ "key": key, "match": matches });
             with(Just(base).boxed(), with(allowance(&key), settings(&key)))
         })
+        .prop_flat_map(|rule| prop_oneof![3 => Just(rule.clone()), 1 => charging_after(rule)])
         .boxed()
 }
 

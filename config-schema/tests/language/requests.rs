@@ -313,9 +313,9 @@ fn route_metadata_adds_and_tightens_and_nothing_else() {
         {"name": "b", "key": ["client_ip"], "limits": ["100/1m"]}]}"#,
     );
     let overlay = config
-        .read_route_metadata("r", br#"{"rules": [{"name": "c", "key": ["client_ip"], "limits": ["1/s"]}], "tighten": {"a": ["20/1m"]}}"#)
+        .read_route_metadata(br#"{"rules": [{"name": "c", "key": ["client_ip"], "limits": ["1/s"]}], "tighten": {"a": ["20/1m"]}}"#)
         .unwrap();
-    assert_eq!(overlay.rules[0].route.as_deref(), Some("r"));
+    assert_eq!(overlay.rules[0].route, None, "whoever has read it is on the route, whatever its name");
     let requests: Vec<u64> = overlay.tightened[0].limits.iter().map(|limit| limit.limit.requests()).collect();
     assert_eq!((overlay.tightened[0].rule, requests), (0, vec![20, 9, 10]));
     let cases = [
@@ -343,10 +343,14 @@ fn route_metadata_adds_and_tightens_and_nothing_else() {
             r#"{"rules": [{"name": "b", "key": ["client_ip"], "limits": ["1/s"]}]}"#,
             r#"rules[0].name: "b" is taken by the config's rules[1]; names must differ, and in metrics "-" becomes "_""#,
         ),
+        (
+            r#"{"rules": [{"name": "c", "match": {"route": "r"}, "key": ["client_ip"], "limits": ["1/s"]}]}"#,
+            r#"rules[0].match: names a "route", but the rule is under one already; leave it out"#,
+        ),
         (r#"{"enabled": false}"#, r#"enabled: unknown field; known here: "rules", "tighten""#),
     ];
     for (text, expected) in cases {
-        assert_eq!(config.read_route_metadata("r", text.as_bytes()).unwrap_err().to_string(), expected);
+        assert_eq!(config.read_route_metadata(text.as_bytes()).unwrap_err().to_string(), expected);
     }
 }
 

@@ -35,6 +35,7 @@ const PARSER_ONLY: &[(&str, &str)] = &[
     ("a field that does not belong to another's choice", "belong to"),
     ("a field that does not belong to another's choice", "belongs to"),
     ("a field that does not belong to another's choice", "cannot count a day or a month"),
+    ("a field that does not belong to another", "a rule that charges after the response"),
     ("a field that needs another", "needs a \"counter\""),
     ("a field that needs another", "which is not there"),
     ("a field that needs another", "but the rule is under one already"),
