@@ -105,7 +105,9 @@ impl OverlayBase<'_> {
                     format!("must have at most {METADATA_RULES_MAX} items, not {}", rules.len()),
                 );
             }
-            rules.iter_mut().for_each(|rule| rule.route = None);
+            for rule in &mut rules {
+                rule.route = None;
+            }
             Some(rules)
         });
         let tightened = object.optional("tighten", Vec::new(), report, |node, report| {

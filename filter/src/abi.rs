@@ -8,7 +8,7 @@
 
 #![expect(unsafe_code, reason = "host calls are foreign functions")]
 
-use crate::{Engine, HeaderPair, Host, Reply, Status, Verdict};
+use crate::{Engine, HeaderPair, Host, Passage, Reply, Status, Verdict};
 use core::cell::RefCell;
 use core::ptr::null_mut;
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -114,9 +114,11 @@ impl Host for Proxy {
     }
 
     fn request_headers(&self) -> Result<Vec<u8>, Status> {
-        let (mut data, mut size) = (null_mut(), 0);
-        let status = unsafe { proxy_get_header_map_pairs(MAP_REQUEST_HEADERS, &raw mut data, &raw mut size) };
-        received(status, data, size)
+        header_map(MAP_REQUEST_HEADERS)
+    }
+
+    fn response_headers(&self) -> Result<Vec<u8>, Status> {
+        header_map(MAP_RESPONSE_HEADERS)
     }
 
     fn property(&self, path: &[&str]) -> Result<Vec<u8>, Status> {
@@ -183,6 +185,12 @@ impl Host for Proxy {
     fn random(&self, bytes: &mut [u8]) -> Result<(), Status> {
         checked(unsafe { random_get(bytes.as_mut_ptr(), bytes.len()) })
     }
+}
+
+fn header_map(map: u32) -> Result<Vec<u8>, Status> {
+    let (mut data, mut size) = (null_mut(), 0);
+    let status = unsafe { proxy_get_header_map_pairs(map, &raw mut data, &raw mut size) };
+    received(status, data, size)
 }
 
 /// A header map in the ABI's form; `headers` reads the same.
@@ -259,11 +267,11 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
-        tick(&self.engine);
+        with(&self.engine, |engine| engine.on_tick(&Proxy));
     }
 
     fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
-        Some(Box::new(Stream { engine: Rc::clone(&self.engine), headers: Vec::new() }))
+        Some(Box::new(Stream { engine: Rc::clone(&self.engine), passage: Passage::default() }))
     }
 
     fn get_type(&self) -> Option<ContextType> {
@@ -271,25 +279,26 @@ impl RootContext for Root {
     }
 }
 
-/// The last metrics and debts must not be lost with the plugin.
+/// The last metrics, debts and refunds must not be lost with the plugin.
 impl Drop for Root {
     fn drop(&mut self) {
-        tick(&self.engine);
+        with(&self.engine, |engine| engine.on_end(&Proxy));
     }
 }
 
-fn tick(engine: &Shared) {
+/// Does something with the engine, if there is one and nobody else has it.
+fn with(engine: &Shared, act: impl FnOnce(&mut Engine)) {
     if let Ok(mut shared) = engine.try_borrow_mut()
         && let Some(engine) = shared.as_mut()
     {
-        engine.on_tick(&Proxy);
+        act(engine);
     }
 }
 
 struct Stream {
     engine: Shared,
-    /// What the response gets.
-    headers: Vec<HeaderPair>,
+    /// What the request left for its response.
+    passage: Passage,
 }
 
 impl Context for Stream {}
@@ -301,8 +310,8 @@ impl HttpContext for Stream {
         };
         match shared.as_mut().map(|engine| engine.on_request(&Proxy)) {
             Some(Verdict::Answered) => Action::Pause,
-            Some(Verdict::Continue(headers)) => {
-                self.headers = headers;
+            Some(Verdict::Continue(passage)) => {
+                self.passage = passage;
                 Action::Continue
             }
             None => Action::Continue,
@@ -310,13 +319,19 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
-        if !self.headers.is_empty()
-            && let Ok(mut shared) = self.engine.try_borrow_mut()
-            && let Some(engine) = shared.as_mut()
-        {
-            engine.on_response(&Proxy, &self.headers);
+        if !self.passage.is_empty() {
+            with(&self.engine, |engine| engine.on_response(&Proxy, &mut self.passage));
         }
         Action::Continue
+    }
+}
+
+/// The host deletes every stream, also one that never had a response.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if !self.passage.is_empty() {
+            with(&self.engine, |engine| engine.on_no_response(&Proxy, &mut self.passage));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::planted::{self, Bug};
 use crate::rules::{CountedLimit, Rule};
 use crate::table::{Place, Region, Table, Versioned};
 use core::num::NonZeroU64;
+use std::rc::Rc;
 use tidegate_config::LIMITS_MAX;
 use tidegate_core::slot::{EntryId, Placed};
 use tidegate_core::{Outcome, Retry, State, Take, Timestamp};
@@ -25,8 +26,7 @@ const CAS_TRIES_MAX: usize = 32;
 /// What one rule asks for one key.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask<'r> {
-    pub(crate) rule: &'r Rule,
-    pub(crate) rule_index: usize,
+    pub(crate) rule: &'r Rc<Rule>,
     /// Which of the rule's sets of limits: its plan.
     pub(crate) limit_set: usize,
     pub(crate) limits: &'r [CountedLimit],
@@ -113,6 +113,28 @@ fn charge_all(
     Charged::All
 }
 
+/// Changes a slot whatever it holds; false if the tries ran out or the host failed.
+pub(crate) fn update(
+    host: &impl Host,
+    place: Place,
+    metrics: &mut Metrics,
+    edit: &mut dyn FnMut(&mut AnySlot) -> Evictions,
+) -> bool {
+    for _ in 0..CAS_TRIES_MAX {
+        let Ok(Versioned { mut slot, cas, .. }) = Table::read(host, place) else { return false };
+        let evictions = edit(&mut slot);
+        match Table::write(host, place, &slot, cas) {
+            Ok(()) => {
+                evictions.count(metrics);
+                return true;
+            }
+            Err(Status::CasMismatch) => metrics.add(Metric::CasRetries, 1),
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
 /// The cases that share a slot, and so one read and one write.
 struct Group<'c, 'r> {
     place: Place,
@@ -146,7 +168,7 @@ impl<'c, 'r> Group<'c, 'r> {
         let empty = AnySlot::empty(self.place);
         let slot = self.read.as_ref().map_or(&empty, |read| &read.slot);
         for case in &mut *self.cases {
-            case.judged = case.ask.judge(slot, now, debts.owed(&case.ask.identity, now));
+            case.judged = case.ask.judge(slot, now, debts.owed(&case.ask, now));
             metrics.add(Metric::BadStates, case.judged.bad_states);
         }
     }
@@ -169,7 +191,7 @@ impl<'c, 'r> Group<'c, 'r> {
             match self.try_write(host, now, metrics, Case::is_written) {
                 Tried::Written => {
                     for case in self.charged() {
-                        debts.paid(&case.ask.identity);
+                        debts.paid(&case.ask);
                     }
                     return Charged::All;
                 }
@@ -185,7 +207,7 @@ impl<'c, 'r> Group<'c, 'r> {
         // Decided on the last state read. The charge is not lost: it is made with the next success.
         metrics.add(Metric::CasGiveUps, 1);
         for case in self.cases.iter().filter(|case| !case.judged.is_refused()) {
-            debts.owe(&case.ask, &case.judged, now, metrics);
+            debts.owe(&case.ask, case.judged.ends(now), now, metrics);
         }
         Charged::All
     }
@@ -238,18 +260,16 @@ impl<'c, 'r> Group<'c, 'r> {
         if planted::has(Bug::UndoForgotten) {
             return;
         }
-        for _ in 0..CAS_TRIES_MAX {
-            let Ok(Versioned { mut slot, cas, .. }) = Table::read(host, self.place) else { break };
+        let is_undone = update(host, self.place, metrics, &mut |slot| {
             for case in self.charged() {
-                case.ask.refund(&mut slot, &case.judged, now);
+                let receipts = case.judged.outcomes().map(|outcome| outcome.receipt);
+                case.ask.refund(slot, receipts, case.ask.take.amount.get(), now);
             }
-            match Table::write(host, self.place, &slot, cas) {
-                Ok(()) => return,
-                Err(Status::CasMismatch) => metrics.add(Metric::CasRetries, 1),
-                Err(_) => break,
-            }
+            Evictions::default()
+        });
+        if !is_undone {
+            metrics.add(Metric::UndosLost, 1);
         }
-        metrics.add(Metric::UndosLost, 1);
     }
 
     fn charged(&self) -> impl Iterator<Item = &Case<'r>> {
@@ -287,6 +307,12 @@ impl Judged {
     /// The outcomes in the order of the rule's limits.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         self.limits.iter().flatten().map(|(outcome, _)| outcome)
+    }
+
+    /// When the whole of every limit is free again: what was taken counts no more.
+    pub(crate) fn ends(&self, now: Timestamp) -> Timestamp {
+        let reset_ms = self.outcomes().map(|outcome| outcome.reset_ms).max().unwrap_or(0);
+        Timestamp::from_ms(now.ms().saturating_add(reset_ms))
     }
 
     fn counted(&self) -> impl Iterator<Item = &(Outcome, State)> {
@@ -346,13 +372,19 @@ impl Ask<'_> {
         evictions
     }
 
-    /// Gives back what a judgement took. An entry that is gone took it along.
-    fn refund(&self, slot: &mut AnySlot, judged: &Judged, now: Timestamp) {
-        for (counted, (outcome, _)) in self.limits.iter().zip(judged.counted()) {
+    /// Gives back a part of what was taken, named by a receipt for each limit. An entry that is gone took it along.
+    pub(crate) fn refund(
+        &self,
+        slot: &mut AnySlot,
+        receipts: impl Iterator<Item = u64>,
+        amount: u64,
+        now: Timestamp,
+    ) {
+        for (counted, receipt) in self.limits.iter().zip(receipts) {
             let id = self.rule.entry_id(counted, &self.identity);
             if let Some(Ok(state)) = slot.find(id.fingerprint) {
                 let moment = counted.moment(&self.identity, now);
-                let state = counted.limit.refund(state, moment, outcome.receipt, outcome.taken);
+                let state = counted.limit.refund(state, moment, receipt, amount);
                 // It is there, so this writes over it.
                 slot.put(id, &counted.limit, &state, moment, &[]);
             }

@@ -1,13 +1,14 @@
 //! Charges that could not be made: a slot too contended, a write that failed. The request was admitted, so
 //! the charge is owed, and made with the key's next charge or from the tick: late, not lost.
 
-use crate::charge::{Ask, Judged};
-use crate::host::Host;
+use crate::charge::Ask;
+use crate::host::{Host, now};
 use crate::identity::Identity;
 use crate::metrics::{Metric, Metrics};
-use crate::rules::Rules;
+use crate::rules::Rule;
 use crate::table::{Place, Table};
 use core::num::NonZeroU64;
+use std::rc::Rc;
 use tidegate_core::{Take, Timestamp};
 
 /// Keys that a VM can owe for. Beyond that a debt is dropped and counted.
@@ -19,9 +20,9 @@ const PAID_PER_TICK_MAX: usize = 64;
 #[derive(Default)]
 pub(crate) struct Debts(Vec<Debt>);
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Debt {
-    rule_index: usize,
+    rule: Rc<Rule>,
     limit_set: usize,
     identity: Identity,
     place: Place,
@@ -32,63 +33,77 @@ struct Debt {
 
 impl Debts {
     /// How much is owed for a key.
-    pub(crate) fn owed(&self, identity: &Identity, now: Timestamp) -> u64 {
-        let debt = self.0.iter().find(|debt| debt.identity.key == identity.key && debt.ends > now);
+    pub(crate) fn owed(&self, ask: &Ask<'_>, now: Timestamp) -> u64 {
+        let debt = self.0.iter().find(|debt| debt.is_for(ask) && debt.ends > now);
         debt.map_or(0, |debt| debt.amount.get())
     }
 
     /// What was owed for the key has been charged along with its last take.
-    pub(crate) fn paid(&mut self, identity: &Identity) {
-        self.0.retain(|debt| debt.identity.key != identity.key);
+    pub(crate) fn paid(&mut self, ask: &Ask<'_>) {
+        self.0.retain(|debt| !debt.is_for(ask));
     }
 
     /// Owes for an ask that was admitted and not charged.
-    pub(crate) fn owe(&mut self, ask: &Ask<'_>, judged: &Judged, now: Timestamp, metrics: &mut Metrics) {
+    pub(crate) fn owe(&mut self, ask: &Ask<'_>, ends: Timestamp, now: Timestamp, metrics: &mut Metrics) {
         self.0.retain(|debt| debt.ends > now);
-        let amount = ask.take.amount;
-        let reset_ms = judged.outcomes().map(|outcome| outcome.reset_ms).max().unwrap_or(0);
-        let ends = Timestamp::from_ms(now.ms().saturating_add(reset_ms));
-        if let Some(debt) = self.0.iter_mut().find(|debt| debt.identity.key == ask.identity.key) {
-            debt.amount = debt.amount.saturating_add(amount.get());
+        let Ask { limit_set, identity, place, take, .. } = *ask;
+        if let Some(debt) = self.0.iter_mut().find(|debt| debt.is_for(ask)) {
+            debt.amount = debt.amount.saturating_add(take.amount.get());
             debt.ends = debt.ends.max(ends);
         } else if self.0.len() < DEBTS_MAX {
-            self.0.push(Debt {
-                rule_index: ask.rule_index,
-                limit_set: ask.limit_set,
-                identity: ask.identity,
-                place: ask.place,
-                amount,
-                ends,
-            });
+            let rule = Rc::clone(ask.rule);
+            self.0.push(Debt { rule, limit_set, identity, place, amount: take.amount, ends });
         } else {
             metrics.add(Metric::DebtDropped, 1);
         }
     }
 
+    /// Owes less by as much as is asked for, and says what is left of that.
+    pub(crate) fn forgive(&mut self, ask: &Ask<'_>) -> u64 {
+        let mut left = ask.take.amount.get();
+        self.0.retain_mut(|debt| {
+            if !debt.is_for(ask) {
+                return true;
+            }
+            let (owed, forgiven) = (debt.amount.get(), left.min(debt.amount.get()));
+            left = left.saturating_sub(forgiven);
+            NonZeroU64::new(owed.saturating_sub(forgiven)).inspect(|rest| debt.amount = *rest).is_some()
+        });
+        left
+    }
+
     /// Pays what can be paid; what cannot waits for the next tick.
-    pub(crate) fn pay(&mut self, host: &impl Host, rules: &Rules, metrics: &mut Metrics) {
+    pub(crate) fn pay(&mut self, host: &impl Host, metrics: &mut Metrics) {
         if self.0.is_empty() {
             return;
         }
-        let Ok(now_ns) = host.now_ns() else { return };
-        let now = Timestamp::from_ms(now_ns.div_euclid(1_000_000));
+        let Ok(now) = now(host) else { return };
         self.0.retain(|debt| debt.ends > now);
-        let due: Vec<Debt> = self.0.iter().take(PAID_PER_TICK_MAX).copied().collect();
+        let due: Vec<Debt> = self.0.iter().take(PAID_PER_TICK_MAX).cloned().collect();
         for debt in due {
-            let Some((rule, limits)) = rules.limits(debt.rule_index, debt.limit_set) else { continue };
-            let ask = Ask {
-                rule,
-                rule_index: debt.rule_index,
-                limit_set: debt.limit_set,
-                limits,
-                identity: debt.identity,
-                place: debt.place,
-                take: Take::force(debt.amount),
-                enforced: true,
-            };
+            let ask = debt.ask();
             if pay_one(host, &ask, now, metrics) {
-                self.paid(&debt.identity);
+                self.paid(&ask);
             }
+        }
+    }
+}
+
+impl Debt {
+    /// Whether it is owed to the counters that an ask is about.
+    fn is_for(&self, ask: &Ask<'_>) -> bool {
+        self.identity.key == ask.identity.key && self.rule.variant == ask.rule.variant
+    }
+
+    fn ask(&self) -> Ask<'_> {
+        Ask {
+            rule: &self.rule,
+            limit_set: self.limit_set,
+            limits: self.rule.limits(self.limit_set),
+            identity: self.identity,
+            place: self.place,
+            take: Take::force(self.amount),
+            enforced: true,
         }
     }
 }

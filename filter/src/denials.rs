@@ -27,7 +27,8 @@ pub(crate) struct Denial {
     retry_at: Option<Timestamp>,
     /// Which of the rule's limits said no, a bit for each; none if the rule denies without a limit.
     violated: u8,
-    /// Whom it is about: the plan, and the least cost.
+    /// Whom it is about: which of the rules with this name, the plan, and the least cost.
+    variant: u32,
     limit_set: usize,
     cost: NonZeroU64,
 }
@@ -43,12 +44,15 @@ impl Denial {
         };
         let refused = (0_u32..).zip(judged.outcomes()).filter(|(_, outcome)| outcome.is_refused());
         let violated = refused.filter_map(|(bit, _)| 1_u8.checked_shl(bit)).fold(0, |all, bit| all | bit);
-        Self { since: now, until, retry_at, violated, limit_set: ask.limit_set, cost: ask.take.amount }
+        let Ask { rule, limit_set, take, .. } = ask;
+        let (variant, limit_set, cost) = (rule.variant, *limit_set, take.amount);
+        Self { since: now, until, retry_at, violated, variant, limit_set, cost }
     }
 
     /// A denial that no wait ends, whatever the limits: never remembered.
     pub(crate) fn for_good(now: Timestamp) -> Self {
-        Self { since: now, until: now, retry_at: None, violated: 0, limit_set: 0, cost: NonZeroU64::MIN }
+        let cost = NonZeroU64::MIN;
+        Self { since: now, until: now, retry_at: None, violated: 0, variant: 0, limit_set: 0, cost }
     }
 
     /// Whether the rule's limit at this place said no.
@@ -72,7 +76,8 @@ impl Denials {
     /// The denial that an ask would meet again.
     pub(crate) fn find(&self, ask: &Ask<'_>, now: Timestamp) -> Option<Denial> {
         let denial = self.by_key.get(&ask.identity.key)?;
-        let is_same = denial.limit_set == ask.limit_set && denial.cost <= ask.take.amount;
+        let is_same_limits = denial.variant == ask.rule.variant && denial.limit_set == ask.limit_set;
+        let is_same = is_same_limits && denial.cost <= ask.take.amount;
         (is_same && denial.holds(now)).then_some(*denial)
     }
 

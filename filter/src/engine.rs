@@ -4,12 +4,14 @@ use crate::charge::{self, Ask, Case, Charged, Judged};
 use crate::debts::Debts;
 use crate::denials::{Denial, Denials};
 use crate::headers::Headers;
-use crate::host::{HeaderPair, Host, Status};
+use crate::host::{HeaderPair, Host, Status, now};
 use crate::metrics::{Metric, Metrics, RuleMetric};
+use crate::overlays::Overlays;
 use crate::reply;
 use crate::request::Request;
-use crate::rules::{self, CountedLimit, Demand, Rule, Rules};
-use crate::table::{self, Region, Size, Table, TableError};
+use crate::rules::{self, Common, CountedLimit, Demand, Part, Rule, Rules};
+use crate::settle::{Refunds, Reservation, settle};
+use crate::table::{self, HostKind, Region, Size, Table, TableError};
 use core::fmt;
 use tidegate_config::{ClientAddress, Config, ConfigErrors, Facts};
 use tidegate_core::slot::ENTRIES;
@@ -18,19 +20,38 @@ use tidegate_core::{Retry, Timestamp};
 /// The property under which access logs find the decision.
 const ACCESS_LOG_PROPERTY: &str = "tidegate";
 
-const NS_PER_MS: u64 = 1_000_000;
+/// The name under which rules of routes' metadata share their metrics: no rule can have it, for a name begins with a
+/// letter.
+const METADATA_METRICS: &str = "_route_metadata";
 
 /// What happens to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on, and its response gets these headers.
-    Continue(Vec<HeaderPair>),
+    /// It goes on, and leaves this for its response.
+    Continue(Passage),
     /// It was answered.
     Answered,
 }
 
+/// What a request leaves for its response.
+#[derive(Default)]
+pub struct Passage {
+    /// The headers that the response gets.
+    pub headers: Vec<HeaderPair>,
+    /// What the response settles.
+    reservations: Vec<Reservation>,
+}
+
+impl Passage {
+    const NOTHING: Self = Self { headers: Vec::new(), reservations: Vec::new() };
+
+    /// Whether the response has nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.headers.is_empty() && self.reservations.is_empty()
+    }
+}
+
 impl Verdict {
-    const CONTINUE: Self = Self::Continue(Vec::new());
+    const CONTINUE: Self = Self::Continue(Passage::NOTHING);
 }
 
 /// Why a plugin could not be configured.
@@ -64,6 +85,8 @@ pub struct Engine {
     rules: Rules,
     table: Table,
     client_address: ClientAddress,
+    /// What routes say themselves, if anybody reads it.
+    overlays: Option<Overlays>,
     books: Books,
     /// Scratch space for the places of rules that match.
     found: Vec<u32>,
@@ -75,6 +98,7 @@ pub struct Engine {
 struct Books {
     denials: Denials,
     debts: Debts,
+    refunds: Refunds,
     metrics: Metrics,
 }
 
@@ -87,20 +111,33 @@ impl Engine {
             Err(Status::NotFound) => Vec::new(),
             Err(status) => return Err(Refusal::Unreadable(status)),
         };
-        let mut config = Config::from_json(&text).map_err(Refusal::Config)?;
+        let config = Config::from_json(&text).map_err(Refusal::Config)?;
         refuse_what_is_not_built_yet(&config)?;
         let size = table_size(&config);
         let table = Table::open(host, size).map_err(Refusal::Table)?;
-        let namespace = config.namespace.take().unwrap_or_else(|| plugin_name(host));
+        let common = Common {
+            namespace: config.namespace.unwrap_or_else(|| plugin_name(host)),
+            response: config.response,
+        };
         let client_address = config.client_ip;
-        let rules = Rules::new(config, &namespace, &table);
-        let metrics = Metrics::define(host, rules.names());
-        log::debug!("{} rules, {}", rules.names().count(), table::describe(size));
+        let enabled = if config.enabled { config.rules } else { Vec::new() };
+        let rules = Rules::new(enabled, &common, &table, &|index| Part { metrics_of: index, variant: 0 });
+        let reads_metadata = config.enabled && config.route_metadata && is_readable(&table);
+        let of_metadata = reads_metadata.then_some(METADATA_METRICS);
+        let metrics = Metrics::define(host, rules.names().chain(of_metadata));
+        let rule_count = rules.names().count();
+        log::debug!("{rule_count} rules, {}", table::describe(size));
         Ok(Self {
             rules,
             table,
             client_address,
-            books: Books { denials: Denials::default(), debts: Debts::default(), metrics },
+            overlays: reads_metadata.then(|| Overlays::new(common, client_address, rule_count)),
+            books: Books {
+                denials: Denials::default(),
+                debts: Debts::default(),
+                refunds: Refunds::default(),
+                metrics,
+            },
             found: Vec::new(),
             key: Vec::new(),
         })
@@ -110,10 +147,10 @@ impl Engine {
     ///
     /// A host that fails must not take the site down: then the request goes on, and it is counted.
     pub fn on_request(&mut self, host: &impl Host) -> Verdict {
-        if self.rules.is_empty() {
+        if self.rules.is_empty() && self.overlays.is_none() {
             return Verdict::CONTINUE;
         }
-        let Self { rules, table, client_address, books, found, key } = self;
+        let Self { rules, table, client_address, overlays, books, found, key } = self;
         let Ok(bytes) = host.request_headers() else {
             return books.fail_open();
         };
@@ -122,36 +159,63 @@ impl Engine {
         };
         let request = Request::new(host, table.host_kind(), headers);
         let facts = Facts::new(&request, *client_address);
-        let demands = rules.demands(&facts, table, found, key);
+        let metrics = &mut books.metrics;
+        let overlay = overlays.as_mut().and_then(|overlays| overlays.find(host, rules, table, metrics));
+        let mut demands = Vec::new();
+        rules.demand(&facts, table, overlay.as_deref(), (found, key), &mut demands);
+        if let Some(overlay) = &overlay {
+            overlay.added.demand(&facts, table, None, (found, key), &mut demands);
+        }
         if demands.iter().all(|demand| matches!(demand, Demand::Pass)) {
             return Verdict::CONTINUE;
         }
-        let Ok(now_ns) = host.now_ns() else {
+        let Ok(now) = now(host) else {
             return books.fail_open();
         };
-        let now = Timestamp::from_ms(now_ns.div_euclid(NS_PER_MS));
         books.decide(host, demands, now)
     }
 
-    /// Adds the headers that [`Self::on_request`] decided on.
-    pub fn on_response(&mut self, host: &impl Host, headers: &[HeaderPair]) {
-        for (name, value) in headers {
-            if host.add_response_header(name, value).is_err() {
+    /// Settles what [`Self::on_request`] reserved, and adds the headers that it decided on.
+    pub fn on_response(&mut self, host: &impl Host, passage: &mut Passage) {
+        if !passage.reservations.is_empty() {
+            let response = host.response_headers();
+            if response.is_err() {
+                self.books.metrics.add(Metric::Errors, 1);
+            }
+            self.books.settle(host, passage, response.ok().as_deref());
+        }
+        for (name, value) in core::mem::take(&mut passage.headers) {
+            if host.add_response_header(&name, &value).is_err() {
                 self.books.metrics.add(Metric::Errors, 1);
             }
         }
     }
 
-    /// Pays debts, hands out metrics, forgets what has ended.
+    /// The request ends without a response: settles what it reserved. What had a response is settled already.
+    pub fn on_no_response(&mut self, host: &impl Host, passage: &mut Passage) {
+        self.books.settle(host, passage, None);
+    }
+
+    /// Pays debts, makes refunds, hands out metrics, forgets what has ended.
     pub fn on_tick(&mut self, host: &impl Host) {
-        let Books { denials, debts, metrics } = &mut self.books;
-        debts.pay(host, &self.rules, metrics);
+        let Books { denials, debts, refunds, metrics } = &mut self.books;
+        debts.pay(host, metrics);
+        refunds.retry(host, metrics);
         metrics.flush(host);
         if !denials.is_empty()
-            && let Ok(now_ns) = host.now_ns()
+            && let Ok(now) = now(host)
         {
-            denials.forget_ended(Timestamp::from_ms(now_ns.div_euclid(NS_PER_MS)));
+            denials.forget_ended(now);
         }
+    }
+
+    /// The plugin ends: what cannot be made now is lost, and counted.
+    pub fn on_end(&mut self, host: &impl Host) {
+        let Books { debts, refunds, metrics, .. } = &mut self.books;
+        debts.pay(host, metrics);
+        refunds.retry(host, metrics);
+        refunds.lose(metrics);
+        metrics.flush(host);
     }
 }
 
@@ -177,10 +241,10 @@ impl Books {
             match demand {
                 Demand::Pass => {}
                 Demand::Ask(ask) => asks.push(ask),
-                Demand::Deny { rule, rule_index, enforced } => {
+                Demand::Deny { rule, enforced } => {
                     let said_no = Denied { rule, limits: &[], denial: Denial::for_good(now) };
                     let (metric, noted) = no(enforced, &mut denied, &mut shadow);
-                    self.metrics.add_rule(rule_index, metric);
+                    self.metrics.add_rule(rule.metrics_of, metric);
                     noted.get_or_insert(said_no);
                 }
             }
@@ -197,7 +261,14 @@ impl Books {
         if let Some(shadow) = shadow {
             self.log_access(host, "shadow_denied", &shadow, now);
         }
-        Verdict::Continue(reply::allowed_headers(&cases))
+        let headers = reply::allowed_headers(&cases);
+        Verdict::Continue(Passage { headers, reservations: Reservation::of(&cases, now) })
+    }
+
+    /// Once: what is settled is not there any more.
+    fn settle(&mut self, host: &impl Host, passage: &mut Passage, response: Option<&[u8]>) {
+        let reservations = core::mem::take(&mut passage.reservations);
+        settle(host, reservations, response, (&mut self.debts, &mut self.refunds, &mut self.metrics));
     }
 
     /// Sorts out the asks whose denial is remembered: an enforced one is returned, those in shadow are
@@ -216,14 +287,14 @@ impl Books {
             Some(Denied { rule: ask.rule, limits: ask.limits, denial })
         };
         let mut enforced = asks.iter().filter(|ask| ask.enforced);
-        let denied = enforced.find_map(|ask| Some((ask.rule_index, recalled(ask)?)));
-        if let Some((rule_index, denied)) = denied {
-            self.metrics.add_rule(rule_index, RuleMetric::Denied);
+        let denied = enforced.find_map(|ask| Some((ask.rule.metrics_of, recalled(ask)?)));
+        if let Some((metrics_of, denied)) = denied {
+            self.metrics.add_rule(metrics_of, RuleMetric::Denied);
             return Some(denied);
         }
         asks.retain(|ask| match recalled(ask) {
             Some(denied) => {
-                self.metrics.add_rule(ask.rule_index, RuleMetric::ShadowDenied);
+                self.metrics.add_rule(ask.rule.metrics_of, RuleMetric::ShadowDenied);
                 shadow.get_or_insert(denied);
                 false
             }
@@ -246,13 +317,13 @@ impl Books {
         for Case { ask, judged } in cases {
             if !judged.is_refused() {
                 if charged == Charged::All {
-                    self.metrics.add_rule(ask.rule_index, RuleMetric::Allowed);
+                    self.metrics.add_rule(ask.rule.metrics_of, RuleMetric::Allowed);
                 }
                 continue;
             }
             let denial = Denial::new(ask, judged, now);
-            // A denial that is counted must meet its counter every time.
-            if !ask.rule.count_denied {
+            // A denial that is counted must meet its counter every time, and one by reservations may end at any.
+            if !ask.rule.count_denied && ask.rule.settlement.is_none() {
                 self.denials.remember(&ask.identity, denial);
             }
             let said_no = Denied { rule: ask.rule, limits: ask.limits, denial };
@@ -261,7 +332,7 @@ impl Books {
                 denied = None;
             }
             let (metric, noted) = no(ask.enforced, &mut denied, shadow);
-            self.metrics.add_rule(ask.rule_index, metric);
+            self.metrics.add_rule(ask.rule.metrics_of, metric);
             noted.get_or_insert(said_no);
         }
         denied
@@ -306,18 +377,25 @@ fn refuse_what_is_not_built_yet(config: &Config) -> Result<(), Refusal> {
             "`counter` is of no use yet, for this filter calls none; remove it".to_owned(),
         ));
     }
-    if config.route_metadata {
-        return Err(Refusal::NotYet(
-            "`route_metadata` is not read by this filter yet; put the rules under `routes`".to_owned(),
-        ));
-    }
     Ok(())
 }
 
-/// Large slots are laid out only if a rule needs them, and sized as the small ones should be: a quarter full.
+/// Kong's routes have none.
+fn is_readable(table: &Table) -> bool {
+    let is_readable = table.host_kind() == HostKind::Envoy;
+    if !is_readable {
+        log::warn!(
+            "`route_metadata` is of no use in Kong, whose routes carry none; put the rules under `routes`"
+        );
+    }
+    is_readable
+}
+
+/// Large slots are laid out only if a rule needs them or a route's metadata may, and sized as the small ones should be: a quarter full.
 fn table_size(config: &Config) -> Size {
     const LOAD_INVERSE: u32 = 4;
-    let needs_large = config.rules.iter().any(|rule| rules::region(rule) == Region::Large);
+    let needs_large =
+        config.route_metadata || config.rules.iter().any(|rule| rules::region(rule) == Region::Large);
     let places = config.table.large_keys.saturating_mul(LOAD_INVERSE);
     let entries = u32::try_from(ENTRIES).unwrap_or(1);
     let large = places.div_ceil(entries).checked_next_power_of_two().unwrap_or(u32::MAX);

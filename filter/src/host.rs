@@ -3,6 +3,9 @@
 //! Every call can fail with any status, and no caller may assume otherwise.
 
 use std::borrow::Cow;
+use tidegate_core::Timestamp;
+
+const NS_PER_MS: u64 = 1_000_000;
 
 /// A status of a host call other than Ok.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +45,9 @@ pub trait Host {
     /// All headers of the request in the ABI's serialised form, which `headers` reads.
     fn request_headers(&self) -> Result<Vec<u8>, Status>;
 
+    /// All headers of the response, in the same form; only while the response's headers are handled.
+    fn response_headers(&self) -> Result<Vec<u8>, Status>;
+
     /// A property of the plugin, the connection or the request.
     fn property(&self, path: &[&str]) -> Result<Vec<u8>, Status>;
 
@@ -69,4 +75,9 @@ pub trait Host {
 
     /// Fills `bytes` with random ones.
     fn random(&self, bytes: &mut [u8]) -> Result<(), Status>;
+}
+
+/// The time as the filter counts it.
+pub(crate) fn now(host: &impl Host) -> Result<Timestamp, Status> {
+    host.now_ns().map(|now_ns| Timestamp::from_ms(now_ns.div_euclid(NS_PER_MS)))
 }

@@ -29,12 +29,14 @@ mod headers;
 mod host;
 mod identity;
 mod metrics;
+mod overlays;
 mod planted;
 mod reply;
 mod request;
 mod rules;
+mod settle;
 mod table;
 
-pub use engine::{Engine, Refusal, Verdict};
+pub use engine::{Engine, Passage, Refusal, Verdict};
 pub use host::{HeaderPair, Host, Reply, Status};
 pub use table::TableError;

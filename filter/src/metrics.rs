@@ -19,13 +19,15 @@ pub(crate) enum Metric {
     Errors,
     /// Charges lost because too many were owed at once.
     DebtDropped,
-    /// Charges that should have been undone and were not: that key is over-charged.
+    /// Charges that should have been undone or given back and were not: that key is over-charged.
     UndosLost,
     /// Stored bytes that were no state or slot, and were taken for fresh.
     BadStates,
+    /// Requests on a route whose metadata is wrong: nothing of it held.
+    RouteMetadataErrors,
 }
 
-const METRICS: [(Metric, &str); 8] = [
+const METRICS: [(Metric, &str); 9] = [
     (Metric::CasRetries, "tidegate_cas_retries"),
     (Metric::CasGiveUps, "tidegate_cas_give_ups"),
     (Metric::Evictions, "tidegate_evictions"),
@@ -34,6 +36,7 @@ const METRICS: [(Metric, &str); 8] = [
     (Metric::DebtDropped, "tidegate_debt_dropped"),
     (Metric::UndosLost, "tidegate_undos_lost"),
     (Metric::BadStates, "tidegate_bad_states"),
+    (Metric::RouteMetadataErrors, "tidegate_route_metadata_errors"),
 ];
 
 /// What is counted for each rule.

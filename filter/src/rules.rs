@@ -2,23 +2,31 @@
 
 use crate::charge::Ask;
 use crate::identity::{Identity, RuleHasher};
+use crate::overlays::Overlay;
 use crate::table::{Region, Table};
-use tidegate_config::{Align, Config, Facts, Response, RuleLimit, RuleSet, Subject, WhenFull};
+use std::rc::Rc;
+use tidegate_config::{Align, Facts, Response, RuleLimit, RuleSet, Settlement, Subject, WhenFull};
 use tidegate_core::slot::EntryId;
 use tidegate_core::{Limit, Moment, Take, Timestamp};
 
-/// All rules of a plugin.
+/// All rules of a plugin, or those that a route adds.
 pub(crate) struct Rules {
     set: RuleSet,
-    /// As many as the set has, in its order.
-    ready: Vec<Rule>,
+    /// As many as the set has, in its order. Shared with what outlives a request: debts and reservations.
+    ready: Vec<Rc<Rule>>,
 }
 
 /// A rule.
 pub(crate) struct Rule {
     pub(crate) name: String,
+    /// Whose metrics count its decisions.
+    pub(crate) metrics_of: usize,
+    /// Which of the rules with this name it is: a route can have other limits than the config.
+    pub(crate) variant: u32,
     pub(crate) response: Response,
     pub(crate) count_denied: bool,
+    /// How it charges after the response, if it does.
+    pub(crate) settlement: Option<Settlement>,
     hasher: RuleHasher,
     tag: u16,
     strict: bool,
@@ -37,6 +45,12 @@ pub(crate) struct CountedLimit {
     align: Align,
 }
 
+/// What rules are made with, beside what they say themselves.
+pub(crate) struct Common {
+    pub(crate) namespace: String,
+    pub(crate) response: Response,
+}
+
 /// What a request means to a rule that matches it.
 pub(crate) enum Demand<'r> {
     /// The rule's counters decide.
@@ -47,18 +61,24 @@ pub(crate) enum Demand<'r> {
     Deny {
         /// The rule.
         rule: &'r Rule,
-        /// Its place.
-        rule_index: usize,
         /// Whether it is enforced for this key.
         enforced: bool,
     },
 }
 
 impl Rules {
-    pub(crate) fn new(config: Config, namespace: &str, table: &Table) -> Self {
-        let set = RuleSet::new(if config.enabled { config.rules } else { Vec::new() });
-        let ready =
-            set.rules().iter().map(|rule| Rule::new(rule, &config.response, namespace, table)).collect();
+    pub(crate) fn new(
+        rules: Vec<tidegate_config::Rule>,
+        common: &Common,
+        table: &Table,
+        part: &dyn Fn(usize) -> Part,
+    ) -> Self {
+        let set = RuleSet::new(rules);
+        let rule = |(index, rule): (usize, &tidegate_config::Rule)| {
+            let limit_sets = &mut rule.limit_sets.iter().map(|set| set.limits.as_slice());
+            Rc::new(Rule::new(rule, limit_sets, common, table, part(index)))
+        };
+        let ready = set.rules().iter().enumerate().map(rule).collect();
         Self { set, ready }
     }
 
@@ -66,66 +86,52 @@ impl Rules {
         self.ready.is_empty()
     }
 
+    /// The rules as the config has them.
+    pub(crate) fn config(&self) -> &[tidegate_config::Rule] {
+        self.set.rules()
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.ready.iter().map(|rule| rule.name.as_str())
     }
 
-    /// The limits that a debt belongs to.
-    pub(crate) fn limits(&self, rule_index: usize, limit_set: usize) -> Option<(&Rule, &[CountedLimit])> {
-        let rule = self.ready.get(rule_index)?;
-        Some((rule, rule.limit_sets.get(limit_set)?))
-    }
-
-    /// What each rule that matches makes of a request. `found` and `key` are scratch space.
-    pub(crate) fn demands<'r>(
+    /// Adds what each rule that matches makes of a request, with limits that a route tightened in the place of the
+    /// rule's own. `found` and `key` are scratch space.
+    pub(crate) fn demand<'r>(
         &'r self,
         facts: &Facts<'_>,
         table: &Table,
-        found: &mut Vec<u32>,
-        key: &mut Vec<u8>,
-    ) -> Vec<Demand<'r>> {
+        overlay: Option<&'r Overlay>,
+        (found, key): (&mut Vec<u32>, &mut Vec<u8>),
+        demands: &mut Vec<Demand<'r>>,
+    ) {
         self.set.matching(facts, found);
-        found
-            .iter()
-            .filter_map(|index| self.demand(usize::try_from(*index).ok()?, facts, table, key))
-            .collect()
-    }
-
-    fn demand<'r>(
-        &'r self,
-        rule_index: usize,
-        facts: &Facts<'_>,
-        table: &Table,
-        key: &mut Vec<u8>,
-    ) -> Option<Demand<'r>> {
-        let config = self.set.rules().get(rule_index)?;
-        let rule = self.ready.get(rule_index)?;
-        key.clear();
-        let subject = config.subject(facts, key);
-        let identity = rule.hasher.key(key);
-        let enforced = config.is_enforced(identity.shift);
-        match subject {
-            Subject::Exempt | Subject::Skipped => Some(Demand::Pass),
-            Subject::Denied(_) => Some(Demand::Deny { rule, rule_index, enforced }),
-            Subject::Counted => {
-                let limit_set = config.limit_set(facts, key);
-                Some(Demand::Ask(Ask {
-                    rule,
-                    rule_index,
-                    limit_set,
-                    limits: rule.limit_sets.get(limit_set)?,
-                    identity,
-                    place: table.place(rule.region, &identity),
-                    take: Take::all(config.cost(facts)),
-                    enforced,
-                }))
+        for index in found.iter().filter_map(|index| usize::try_from(*index).ok()) {
+            let rule = overlay.and_then(|overlay| overlay.tightened(index)).or_else(|| self.ready.get(index));
+            if let (Some(config), Some(rule)) = (self.set.rules().get(index), rule) {
+                demands.push(rule.demand(config, facts, table, key));
             }
         }
     }
 }
 
+/// What a rule is among others: whose metrics it has, and which of the rules with its name it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) metrics_of: usize,
+    pub(crate) variant: u32,
+}
+
 impl Rule {
-    fn new(config: &tidegate_config::Rule, response: &Response, namespace: &str, table: &Table) -> Self {
+    /// A rule of the config, with limits that may be others than its own.
+    pub(crate) fn new(
+        config: &tidegate_config::Rule,
+        limit_sets: &mut dyn Iterator<Item = &[RuleLimit]>,
+        common: &Common,
+        table: &Table,
+        part: Part,
+    ) -> Self {
+        let Common { namespace, response } = common;
         let hasher = RuleHasher::new(table.secret(), namespace, &config.name);
         let counted = |limits: &[RuleLimit], index: usize, counted: &RuleLimit| CountedLimit {
             limit: counted.limit,
@@ -138,17 +144,54 @@ impl Rule {
         };
         Self {
             name: config.name.clone(),
+            metrics_of: part.metrics_of,
+            variant: part.variant,
             response: match &config.response {
                 Some(patch) => response.with(patch),
                 None => response.clone(),
             },
             count_denied: config.count_denied,
+            settlement: config.settlement(),
             tag: hasher.rule_tag(),
             strict: config.when_full == WhenFull::Strict,
             region: region(config),
-            limit_sets: config.limit_sets.iter().map(|set| counted_set(&set.limits)).collect(),
+            limit_sets: limit_sets.map(counted_set).collect(),
             hasher,
         }
+    }
+
+    fn demand<'r>(
+        self: &'r Rc<Self>,
+        config: &tidegate_config::Rule,
+        facts: &Facts<'_>,
+        table: &Table,
+        key: &mut Vec<u8>,
+    ) -> Demand<'r> {
+        key.clear();
+        let subject = config.subject(facts, key);
+        let identity = self.hasher.key(key);
+        let enforced = config.is_enforced(identity.shift);
+        match subject {
+            Subject::Exempt | Subject::Skipped => Demand::Pass,
+            Subject::Denied(_) => Demand::Deny { rule: self, enforced },
+            Subject::Counted => {
+                let limit_set = config.limit_set(facts, key);
+                Demand::Ask(Ask {
+                    rule: self,
+                    limit_set,
+                    limits: self.limits(limit_set),
+                    identity,
+                    place: table.place(self.region, &identity),
+                    take: Take::all(config.cost(facts)),
+                    enforced,
+                })
+            }
+        }
+    }
+
+    /// The limits of a plan.
+    pub(crate) fn limits(&self, limit_set: usize) -> &[CountedLimit] {
+        self.limit_sets.get(limit_set).map_or(&[], Vec::as_slice)
     }
 
     pub(crate) fn entry_id(&self, limit: &CountedLimit, identity: &Identity) -> EntryId {

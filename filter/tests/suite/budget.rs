@@ -20,8 +20,8 @@ fn calls(host: &MockHost, engine: &mut Engine, path: &str) -> (Vec<Call>, Vec<Ca
     host.take_calls();
     let verdict = engine.on_request(host);
     let on_request = host.take_calls();
-    if let Verdict::Continue(headers) = verdict {
-        engine.on_response(host, &headers);
+    if let Verdict::Continue(mut passage) = verdict {
+        engine.on_response(host, &mut passage);
     }
     (on_request, host.take_calls())
 }

@@ -4,9 +4,11 @@ use crate::mock::{ALL_CALLS, Call, Fault, Flavour, MockHost, overwrite, serialis
 use proptest::prelude::*;
 use tidegate_filter::{Engine, Status, Verdict};
 
-const CONFIG: &str = r#"{ "table": { "slots": 64 }, "response": { "headers": "both" }, "rules": [
+const CONFIG: &str = r#"{ "table": { "slots": 64 }, "response": { "headers": "both" }, "route_metadata": true, "rules": [
     { "name": "api", "key": [{ "header": "x-api-key" }, "client_ip"], "limits": ["2/1h", "9/1d"], "when_full": "strict" },
     { "name": "other", "key": [{ "header": "x-api-key" }], "limits": ["3/1h"] },
+    { "name": "after", "key": [{ "header": "x-api-key" }], "limits": ["9/1h"], "count_status": [200],
+      "cost": { "response_header": "x-cost", "max": 3, "reserve": 2 } },
     { "name": "tried", "key": ["client_ip"], "limits": ["1/1h"], "mode": "shadow" } ] }"#;
 
 /// Every status of the ABI, and some that are not in it.
@@ -16,10 +18,14 @@ fn statuses() -> impl Iterator<Item = Status> {
 }
 
 fn work(host: &MockHost, engine: &mut Engine) {
-    for _ in 0..5 {
+    for number in 0..5 {
         host.bring(&[("x-api-key", b"ana")]);
-        if let Verdict::Continue(headers) = engine.on_request(host) {
-            engine.on_response(host, &headers);
+        if let Verdict::Continue(mut passage) = engine.on_request(host) {
+            // Refunds one, charges one more, refunds all.
+            let (status, cost) = [("200", "1"), ("200", "3"), ("404", "2")][number % 3];
+            host.respond(status, &[("x-cost", cost.as_bytes())]);
+            engine.on_response(host, &mut passage);
+            engine.on_no_response(host, &mut passage);
         }
         engine.on_tick(host);
         host.advance(300);
@@ -128,6 +134,22 @@ proptest! {
         let pairs: Vec<(&str, &[u8])> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         *host.headers.borrow_mut() = serialise(&pairs);
         engine.on_request(&host);
+    }
+
+    #[test]
+    fn any_response_and_metadata(response in any::<Vec<u8>>(), pairs in prop::collection::vec(any::<(String, Vec<u8>)>(), 0..20), metadata in any::<Vec<u8>>()) {
+        let host = MockHost::new(CONFIG);
+        let mut engine = host.engine();
+        let property = "xds.route_metadata.filter_metadata.tidegate.limits";
+        host.properties.borrow_mut().insert(property.into(), metadata);
+        let pairs: Vec<(&str, &[u8])> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        for bytes in [response, serialise(&pairs)] {
+            host.bring(&[("x-api-key", b"ana")]);
+            if let Verdict::Continue(mut passage) = engine.on_request(&host) {
+                *host.response.borrow_mut() = bytes;
+                engine.on_response(&host, &mut passage);
+            }
+        }
     }
 
     #[test]

@@ -226,7 +226,6 @@ fn what_the_filter_cannot_do_yet_is_refused_in_a_sentence() {
     let configs = [
         (format!(r#"{{ {counter}, "rules": [{global}] }}"#), "asks for `global`"),
         (format!(r#"{{ {counter}, "rules": [] }}"#), "`counter`"),
-        (r#"{ "route_metadata": true, "rules": [] }"#.to_owned(), "`route_metadata`"),
     ];
     for (config, expected) in configs {
         let refusal = Engine::configure(&MockHost::new(&config)).err().expect("refused").to_string();

@@ -1,5 +1,5 @@
 use crate::mock::MockHost;
-use tidegate_filter::{HeaderPair, Verdict};
+use tidegate_filter::{HeaderPair, Passage, Verdict};
 
 fn rule(name: &str, limits: &str, more: &str) -> String {
     format!(r#"{{ "name": "{name}", "key": [{{ "header": "x-api-key" }}], "limits": {limits} {more} }}"#)
@@ -99,7 +99,7 @@ fn an_allowed_response_names_every_limit_the_most_constrained_first() {
         MockHost::new(&config(&[rule("wide", r#"["100/1h"]"#, ""), rule("narrow", r#"["2/1m"]"#, "")]));
     let mut engine = host.engine();
     host.bring(&[("x-api-key", b"ana")]);
-    let Verdict::Continue(headers) = engine.on_request(&host) else { panic!("denied") };
+    let Verdict::Continue(Passage { headers, .. }) = engine.on_request(&host) else { panic!("denied") };
     assert_eq!(header(&headers, "ratelimit-policy"), Some(r#""narrow";q=2;w=60, "wide";q=100;w=3600"#));
     let ratelimit = header(&headers, "ratelimit").expect("there");
     assert!(

@@ -4,9 +4,11 @@
 //!   calls made, and faults on order.
 //! - `algorithms`: every algorithm's state lives in the table.
 //! - `budget`: the host calls of each case, counted; one more is a failure.
+//! - `charge_after`: reservations, and what responses make of them.
 //! - `limits`: what is admitted and denied, by which rule, and what the client sees.
 //! - `language`: what the config language can say, honoured.
 //! - `races`: other VMs that write between our read and our write.
+//! - `route_metadata`: what routes say themselves.
 //! - `table`: layout, growth, namespaces, displacement.
 //! - `faults`: every status from every call, and any bytes from any of them.
 
@@ -14,9 +16,11 @@
 
 mod algorithms;
 mod budget;
+mod charge_after;
 mod faults;
 mod language;
 mod limits;
 mod mock;
 mod races;
+mod route_metadata;
 mod table;

@@ -13,6 +13,7 @@ pub(crate) enum Call {
     Random,
     DefineCounter,
     Headers,
+    ResponseHeaders,
     Time,
     Get,
     Set,
@@ -22,12 +23,13 @@ pub(crate) enum Call {
     AddToCounter,
 }
 
-pub(crate) const ALL_CALLS: [Call; 12] = [
+pub(crate) const ALL_CALLS: [Call; 13] = [
     Call::Configuration,
     Call::Property,
     Call::Random,
     Call::DefineCounter,
     Call::Headers,
+    Call::ResponseHeaders,
     Call::Time,
     Call::Get,
     Call::Set,
@@ -71,6 +73,8 @@ pub(crate) struct MockHost {
     pub(crate) properties: RefCell<BTreeMap<String, Vec<u8>>>,
     /// The serialised headers of the next request.
     pub(crate) headers: RefCell<Vec<u8>>,
+    /// The serialised headers of the next response.
+    pub(crate) response: RefCell<Vec<u8>>,
     pub(crate) calls: RefCell<Vec<Call>>,
     pub(crate) fault: Cell<Option<Fault>>,
     /// Runs before a write takes place: another VM that gets there first.
@@ -96,6 +100,7 @@ impl MockHost {
             client: RefCell::new("10.0.0.1:4711".into()),
             properties: RefCell::default(),
             headers: RefCell::default(),
+            response: RefCell::default(),
             calls: RefCell::default(),
             fault: Cell::new(None),
             before_set: RefCell::new(None),
@@ -135,6 +140,12 @@ impl MockHost {
     pub(crate) fn bring_to(&self, method: &str, path: &str, headers: &[(&str, &[u8])]) {
         let pseudo: [(&str, &[u8]); 2] = [(":method", method.as_bytes()), (":path", path.as_bytes())];
         *self.headers.borrow_mut() = serialise(&[pseudo.as_slice(), headers].concat());
+    }
+
+    /// The next response.
+    pub(crate) fn respond(&self, status: &str, headers: &[(&str, &[u8])]) {
+        let status: [(&str, &[u8]); 1] = [(":status", status.as_bytes())];
+        *self.response.borrow_mut() = serialise(&[status.as_slice(), headers].concat());
     }
 
     /// Whether a request of `key` is admitted.
@@ -212,6 +223,11 @@ impl Host for MockHost {
     fn request_headers(&self) -> Result<Vec<u8>, Status> {
         self.called(Call::Headers)?;
         Ok(self.headers.borrow().clone())
+    }
+
+    fn response_headers(&self) -> Result<Vec<u8>, Status> {
+        self.called(Call::ResponseHeaders)?;
+        Ok(self.response.borrow().clone())
     }
 
     fn property(&self, path: &[&str]) -> Result<Vec<u8>, Status> {
