@@ -105,20 +105,21 @@ fn who_leaves_before_the_response_gets_a_status_rule_back_but_pays_what_a_cost_r
 
 #[test]
 fn the_response_names_the_cost() {
-    let cases: [(&str, &[(&str, &[u8])], usize); 8] = [
-        ("200", &[("x-tokens", b"40")], 60),
-        ("200", &[("x-tokens", b"10")], 90),
-        ("200", &[("x-tokens", b"0")], 100),
+    let cases: [(&str, &[&[u8]], usize); 8] = [
+        ("200", &[b"40"], 60),
+        ("200", &[b"10"], 90),
+        ("200", &[b"0"], 100),
         ("200", &[], 95),
-        ("200", &[("x-tokens", b"4"), ("x-tokens", b"4")], 95),
+        ("200", &[b"4", b"4"], 95),
         ("500", &[], 100),
-        ("500", &[("x-tokens", b"7")], 93),
-        ("200", &[("x-tokens", b"100")], 0),
+        ("500", &[b"7"], 93),
+        ("200", &[b"100"], 0),
     ];
-    for (status, headers, left) in cases {
+    for (status, tokens, left) in cases {
         let host = MockHost::new(TOKENS);
         let mut engine = host.engine();
-        assert!(answered(&host, &mut engine, status, headers));
+        let headers: Vec<(&str, &[u8])> = tokens.iter().map(|value| ("x-tokens", *value)).collect();
+        assert!(answered(&host, &mut engine, status, &headers));
         assert_eq!(tokens_left(&host), left, "{status} {headers:?}");
     }
 }

@@ -11,6 +11,8 @@
 //! - [`config_update`]: limits change while Envoy runs, and counts stay.
 //! - [`shadow`]: what shadow mode lets through and says.
 //! - [`hostile_requests`]: requests made to break a filter or to slip past a limit.
+//! - [`charge_after`]: what responses make of a charge.
+//! - [`route_metadata`]: limits that routes carry themselves.
 //! - [`responses`]: what a client sees, allowed and denied.
 //! - [`demo`]: `make demo` does what it says.
 //! - [`readme_and_docs`]: what README and docs say is so.
@@ -20,6 +22,7 @@
 
 mod algorithms;
 mod all_or_none;
+mod charge_after;
 mod common;
 mod config_update;
 mod demo;
@@ -31,4 +34,5 @@ mod markdown;
 mod module;
 mod readme_and_docs;
 mod responses;
+mod route_metadata;
 mod shadow;
