@@ -48,6 +48,10 @@ fn cases() -> Vec<Case> {
     thousand.push(key());
     let mut with_headers = Config::new(vec![key()]);
     with_headers.has_headers = true;
+    let after = |status| Config::new(vec![key().counting(status)]);
+    let mut with_metadata = Config::new(vec![key()]);
+    with_metadata.metadata =
+        Some(r#"{ "rules": [{ "name": "own", "key": [{ "header": "x-key" }], "limits": ["9/1h"] }] }"#);
     let denied = |name, requests| Case {
         name,
         config: Config::new(vec![Rule::new("key", KEY, vec![Limit::fixed(1, 3_600_000)])]),
@@ -63,6 +67,13 @@ fn cases() -> Vec<Case> {
         allowed("three limits on one key", Config::new(vec![Rule::new("key", KEY, three_limits)])),
         allowed("three keys", Config::new(three_keys)),
         allowed("1,000 rules, one applies", Config::new(thousand)),
+        allowed("one rule that counts 200 only", after(200)),
+        allowed("one rule that counts 401 only: given back", after(401)),
+        Case {
+            request: Request::with_key("a").answered(None),
+            ..allowed("the same, and the client leaves", after(401))
+        },
+        allowed("one rule, and one that the route adds", with_metadata),
         denied("denied", 2),
         denied("denied again", 3),
     ]
@@ -97,7 +108,7 @@ pub fn costs(simulation: &Simulation) -> Result<String, String> {
 # What a request costs
 
 Made by `make sim-costs`, compared by `make sim`. Host calls are those of the request callback and of the response
-callback; fuel is wasmi's, of all callbacks of the request. Host calls must agree exactly, fuel within 5%: it moves a
+callback (or of the stream's end, if there is no response); fuel is wasmi's, of all callbacks of the request. Host calls must agree exactly, fuel within 5%: it moves a
 little with the compiler and with every change of the filter, and only more than that is news.
 
 | case | host calls for the request | for the response | fuel |

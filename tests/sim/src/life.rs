@@ -30,8 +30,10 @@ impl World<'_> {
             Event::Respond { request } => {
                 let journey = &self.journeys[request];
                 if self.actors[journey.actor].generation == journey.generation {
-                    let actor = journey.actor;
-                    self.push(actor, Job::Response { request });
+                    let (actor, has_response) = (journey.actor, journey.request.status.is_some());
+                    if has_response {
+                        self.push(actor, Job::Response { request });
+                    }
                     self.push(actor, Job::DeleteStream { request });
                 }
             }

@@ -104,7 +104,7 @@ impl Oracle {
     /// A request went on. Every limit of every enforced rule must have had room.
     pub(crate) fn admit(&mut self, decision: &Decision, rules: &[(&Rule, Vec<u8>)]) -> Result<(), String> {
         self.admitted += 1;
-        for (rule, key) in rules.iter().filter(|(rule, _)| !rule.is_shadow) {
+        for (rule, key) in rules.iter().filter(|(rule, _)| rule.is_followed()) {
             for limit in &rule.limits {
                 let id = CounterId::new(decision.proxy, rule, limit, key);
                 let owed_ms = owed_ms_max(rule);
@@ -133,6 +133,9 @@ impl Oracle {
         let Some((rule, key)) = rules.iter().find(|(rule, _)| rule.name == by && !rule.is_shadow) else {
             return Err(format!("denied by {by:?}, which does not apply or is in shadow"));
         };
+        if !rule.is_followed() {
+            return Ok(());
+        }
         let mut reasons = Vec::new();
         let mut is_justified = decision.is_faulty;
         for limit in &rule.limits {

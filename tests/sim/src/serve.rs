@@ -28,7 +28,7 @@ impl World<'_> {
             Job::Request { request } => {
                 *self.journeys[request].cost.request_calls.entry(asked.call).or_default() += 1;
             }
-            Job::Response { request } => {
+            Job::Response { request } | Job::DeleteStream { request } => {
                 *self.journeys[request].cost.response_calls.entry(asked.call).or_default() += 1;
             }
             _ => {}
@@ -118,10 +118,13 @@ impl World<'_> {
     }
 
     fn headers(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
-        let (Job::Request { request }, MAP_REQUEST_HEADERS) = (job, asked.arg32(0)) else {
-            return Ok(BAD_ARGUMENT);
+        let bytes = match (job, asked.arg32(0)) {
+            (Job::Request { request }, MAP_REQUEST_HEADERS) => self.journeys[request].request.serialised(),
+            (Job::Response { request }, MAP_RESPONSE_HEADERS) => {
+                self.journeys[request].request.serialised_response()
+            }
+            _ => return Ok(BAD_ARGUMENT),
         };
-        let bytes = self.journeys[request].request.serialised();
         self.vm(actor)?.hand_over(&bytes, asked.arg32(1), asked.arg32(2))?;
         Ok(OK)
     }
@@ -148,6 +151,12 @@ impl World<'_> {
                 match self.scenario.flavour {
                     Flavour::Envoy => format!("{a}.{b}.{c}.{d}:40000").into_bytes(),
                     Flavour::Kong => format!("{a}.{b}.{c}.{d}").into_bytes(),
+                }
+            }
+            (b"xds\0route_metadata\0filter_metadata\0tidegate\0limits", Job::Request { request }) => {
+                match self.scenario.configs[self.journeys[request].config].metadata {
+                    Some(text) if self.scenario.flavour == Flavour::Envoy => text.as_bytes().to_vec(),
+                    _ => return Ok(NOT_FOUND),
                 }
             }
             _ => return Ok(NOT_FOUND),

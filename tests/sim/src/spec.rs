@@ -57,12 +57,24 @@ pub(crate) struct Rule {
     pub(crate) limits: Vec<Limit>,
     pub(crate) is_strict: bool,
     pub(crate) is_shadow: bool,
+    /// Counts only responses with this status. The oracle does not follow such a rule: tests count for themselves.
+    pub(crate) count_status: Option<u16>,
 }
 
 impl Rule {
     pub(crate) fn new(name: &str, key: KeyPart, limits: Vec<Limit>) -> Self {
         let is_strict = key == KeyPart::ClientIp;
-        Self { name: name.to_owned(), path_prefix: None, key, limits, is_strict, is_shadow: false }
+        let (path_prefix, count_status) = (None, None);
+        Self { name: name.to_owned(), path_prefix, key, limits, is_strict, is_shadow: false, count_status }
+    }
+
+    pub(crate) fn counting(self, status: u16) -> Self {
+        Self { count_status: Some(status), ..self }
+    }
+
+    /// Whether the oracle can say what was used.
+    pub(crate) fn is_followed(&self) -> bool {
+        !self.is_shadow && self.count_status.is_none()
     }
 
     pub(crate) fn under(self, path_prefix: &str) -> Self {
@@ -83,6 +95,9 @@ impl Rule {
         if let Some(prefix) = &self.path_prefix {
             rule["match"] = json!({ "path_prefix": prefix });
         }
+        if let Some(status) = self.count_status {
+            rule["count_status"] = json!([status]);
+        }
         rule
     }
 }
@@ -91,19 +106,28 @@ impl Rule {
 pub(crate) struct Config {
     pub(crate) slots: u32,
     pub(crate) has_headers: bool,
+    /// What every route carries in its metadata, if that is read.
+    pub(crate) metadata: Option<&'static str>,
     pub(crate) rules: Vec<Rule>,
 }
 
 impl Config {
     pub(crate) fn new(rules: Vec<Rule>) -> Self {
-        Self { slots: 64, has_headers: false, rules }
+        Self { slots: 64, has_headers: false, metadata: None, rules }
+    }
+
+    /// How many keys it may put into shared data beside the marker and the probe.
+    pub(crate) fn keys_max(&self) -> u32 {
+        // 64 large keys, a quarter full, eight to a slot: made for what metadata might bring.
+        self.slots + if self.metadata.is_some() { 64 * 4 / 8 } else { 0 }
     }
 
     /// The text that the plugin reads.
     pub(crate) fn text(&self) -> String {
         json!({
             "namespace": NAMESPACE,
-            "table": { "slots": self.slots },
+            "table": { "slots": self.slots, "large_keys": 64 },
+            "route_metadata": self.metadata.is_some(),
             "response": { "headers": if self.has_headers { "both" } else { "none" } },
             "rules": self.rules.iter().map(Rule::to_json).collect::<Vec<_>>(),
         })
@@ -123,11 +147,13 @@ pub(crate) struct Request {
     pub(crate) path: String,
     pub(crate) ip: [u8; 4],
     pub(crate) headers: Vec<(&'static str, String)>,
+    /// The status of its response; `None` if the client leaves before there is one.
+    pub(crate) status: Option<u16>,
 }
 
 impl Request {
     pub(crate) fn from_ip(number: u32) -> Self {
-        Self { path: "/".to_owned(), ip: number.to_be_bytes(), headers: Vec::new() }
+        Self { path: "/".to_owned(), ip: number.to_be_bytes(), headers: Vec::new(), status: Some(200) }
     }
 
     pub(crate) fn with_key(key: &str) -> Self {
@@ -138,6 +164,10 @@ impl Request {
 
     pub(crate) fn at(self, path: &str) -> Self {
         Self { path: path.to_owned(), ..self }
+    }
+
+    pub(crate) fn answered(self, status: Option<u16>) -> Self {
+        Self { status, ..self }
     }
 
     /// A key's bytes as the config language promises them: a presence byte, the length, the value.
@@ -162,16 +192,26 @@ impl Request {
     pub(crate) fn serialised(&self) -> Vec<u8> {
         let mut pairs = vec![(":method", "GET"), (":path", self.path.as_str()), (":authority", "sim")];
         pairs.extend(self.headers.iter().map(|(name, value)| (*name, value.as_str())));
-        let length = |text: &str| u32::try_from(text.len()).unwrap_or(0).to_le_bytes();
-        let mut bytes = u32::try_from(pairs.len()).unwrap_or(0).to_le_bytes().to_vec();
-        for (name, value) in &pairs {
-            bytes.extend(length(name));
-            bytes.extend(length(value));
-        }
-        for text in pairs.iter().flat_map(|(name, value)| [name, value]) {
-            bytes.extend(text.as_bytes());
-            bytes.push(0);
-        }
-        bytes
+        serialised(&pairs)
     }
+
+    /// The headers of its response.
+    pub(crate) fn serialised_response(&self) -> Vec<u8> {
+        let status = self.status.unwrap_or(0).to_string();
+        serialised(&[(":status", &status), ("content-type", "text/plain")])
+    }
+}
+
+fn serialised(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let length = |text: &str| u32::try_from(text.len()).unwrap_or(0).to_le_bytes();
+    let mut bytes = u32::try_from(pairs.len()).unwrap_or(0).to_le_bytes().to_vec();
+    for (name, value) in pairs {
+        bytes.extend(length(name));
+        bytes.extend(length(value));
+    }
+    for text in pairs.iter().flat_map(|(name, value)| [name, value]) {
+        bytes.extend(text.as_bytes());
+        bytes.push(0);
+    }
+    bytes
 }

@@ -7,7 +7,7 @@ use crate::oracle::{CounterId, Oracle};
 use crate::rng::Rng;
 use crate::scenario::{MS, Planned, Policy, Scenario};
 use crate::shared::Shared;
-use crate::spec::Request;
+use crate::spec::{Config, Request};
 use crate::tally::{Happened, Tally};
 use crate::trace::Trace;
 use crate::vm::Program;
@@ -281,7 +281,7 @@ impl<'p> World<'p> {
     /// The shared data never grows past what the configs declare.
     fn check_memory(&mut self, proxy: usize) -> Result<(), Failure> {
         let keys = self.proxies[proxy].shared.len();
-        let slots = self.scenario.configs.iter().map(|config| config.slots).max().unwrap_or(0);
+        let slots = self.scenario.configs.iter().map(Config::keys_max).max().unwrap_or(0);
         self.proxies[proxy].keys_max = self.proxies[proxy].keys_max.max(keys);
         if keys > slots as usize + 2 {
             return Err(format!("p{proxy}: {keys} keys in shared data, more than {slots} slots and two"));

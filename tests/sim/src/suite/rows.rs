@@ -60,6 +60,27 @@ fn without_faults_exactly_the_limit_is_admitted() {
 }
 
 #[test]
+fn what_is_charged_after_the_response_is_neither_lost_nor_charged_twice() {
+    for flavour in [Flavour::Envoy, Flavour::Kong] {
+        for policy in [Policy::Uniform, Policy::Sticky, Policy::WritersLast] {
+            let rule = Rule::new("key", KEY, vec![Limit::fixed(30, 60_000)]).counting(401);
+            let mut scenario = Scenario::new("after", 4, Config::new(vec![rule]));
+            (scenario.flavour, scenario.policy) = (flavour, policy);
+            let client = || Request::with_key("a");
+            // Few at a time, so that reservations alone do not close it: 120 of them are given back.
+            for number in 0..120 {
+                let status = if number % 2 == 0 { Some(200) } else { None };
+                burst(&mut scenario, 300 + number * 4, 1, &client().answered(status));
+            }
+            burst(&mut scenario, 2_000, 80, &client().answered(Some(401)));
+            burst(&mut scenario, 4_000, 10, &client().answered(Some(200)));
+            let report = held(scenario);
+            assert_eq!((report.admitted, report.denied), (120 + 30, 50 + 10), "{}", report.summary);
+        }
+    }
+}
+
+#[test]
 fn denied_requests_charge_nothing() {
     // `ip` lets 3 pass. 30 more are denied by it, and must leave `key` as it was: another address with the
     // same key still has the rest.
