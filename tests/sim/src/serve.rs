@@ -11,6 +11,8 @@ use crate::world::{Event, Failure, World};
 const BUFFER_PLUGIN_CONFIGURATION: u32 = 7;
 const MAP_REQUEST_HEADERS: u32 = 0;
 const MAP_RESPONSE_HEADERS: u32 = 2;
+/// How much more often a canary's host calls fail than those of other VMs.
+const CANARY_FAULTS_TIMES: u64 = 20;
 
 impl World<'_> {
     /// Answers the call at which a VM waits, and lets it run on to the next.
@@ -56,7 +58,9 @@ impl World<'_> {
     }
 
     fn injected(&mut self, actor: usize, job: Job, asked: &Asked) -> Option<Status> {
-        if !self.can_fail(actor) || !self.rng.chance(self.scenario.rates.bad_status) {
+        // A canary makes few calls; else too few updates would ever be refused.
+        let times = if self.actors[actor].role == Role::Canary { CANARY_FAULTS_TIMES } else { 1 };
+        if !self.can_fail(actor) || !self.rng.chance(self.scenario.rates.bad_status * times) {
             return None;
         }
         let status = *self.rng.pick(&FAILURES);
