@@ -86,13 +86,6 @@ impl Json {
         out
     }
 
-    /// The tree as text on one line.
-    pub(crate) fn to_line(&self) -> String {
-        let mut out = String::new();
-        self.write_flat(&mut out);
-        out
-    }
-
     fn write(&self, indent: usize, out: &mut String) {
         let start = out.len();
         self.write_flat(out);
@@ -162,7 +155,7 @@ fn write_broken<T>(
     out.push(close);
 }
 
-fn write_text(text: &str, out: &mut String) {
+pub(crate) fn write_text(text: &str, out: &mut String) {
     // Writing a text into memory cannot fail.
     out.push_str(&serde_json::to_string(text).unwrap_or_default());
 }

@@ -198,12 +198,12 @@ fn serialised(headers: &[HeaderPair]) -> Vec<u8> {
     let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
     let mut bytes = length(headers.len()).to_vec();
     for (name, value) in headers {
-        bytes.extend(length(name.len()));
-        bytes.extend(length(value.len()));
+        bytes.extend_from_slice(&length(name.len()));
+        bytes.extend_from_slice(&length(value.len()));
     }
     for (name, value) in headers {
         for text in [name.as_ref(), value] {
-            bytes.extend(text.as_bytes());
+            bytes.extend_from_slice(text.as_bytes());
             bytes.push(0);
         }
     }

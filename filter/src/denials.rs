@@ -25,6 +25,8 @@ pub(crate) struct Denial {
     until: Timestamp,
     /// When to retry; `None` is never.
     retry_at: Option<Timestamp>,
+    /// How much is left of the limits that said no: less than was asked for.
+    pub(crate) remaining: u64,
     /// Which of the rule's limits said no, a bit for each; none if the rule denies without a limit.
     violated: u8,
     /// Whom it is about: which of the rules with this name, the plan, and the least cost.
@@ -42,17 +44,29 @@ impl Denial {
             Retry::After(wait_ms) => (after(wait_ms.min(REMEMBERED_MS_MAX)), Some(after(wait_ms))),
             Retry::Never => (after(REMEMBERED_MS_MAX), None),
         };
-        let refused = (0_u32..).zip(judged.outcomes()).filter(|(_, outcome)| outcome.is_refused());
-        let violated = refused.filter_map(|(bit, _)| 1_u8.checked_shl(bit)).fold(0, |all, bit| all | bit);
+        let (mut violated, mut remaining) = (0, u64::MAX);
+        for (bit, outcome) in (0..).zip(judged.outcomes()).filter(|(_, outcome)| outcome.is_refused()) {
+            violated |= 1_u8.checked_shl(bit).unwrap_or(0);
+            remaining = outcome.remaining.min(remaining);
+        }
         let Ask { rule, limit_set, take, .. } = ask;
         let (variant, limit_set, cost) = (rule.variant, *limit_set, take.amount);
-        Self { since: now, until, retry_at, violated, variant, limit_set, cost }
+        Self { since: now, until, retry_at, remaining, violated, variant, limit_set, cost }
     }
 
     /// A denial that no wait ends, whatever the limits: never remembered.
     pub(crate) fn for_good(now: Timestamp) -> Self {
         let cost = NonZeroU64::MIN;
-        Self { since: now, until: now, retry_at: None, violated: 0, variant: 0, limit_set: 0, cost }
+        Self {
+            since: now,
+            until: now,
+            retry_at: None,
+            remaining: 0,
+            violated: 0,
+            variant: 0,
+            limit_set: 0,
+            cost,
+        }
     }
 
     /// Whether the rule's limit at this place said no.

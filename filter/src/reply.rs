@@ -8,7 +8,6 @@ use crate::charge::Case;
 use crate::denials::Denial;
 use crate::host::{HeaderPair, Reply};
 use crate::rules::{CountedLimit, Rule};
-use core::fmt::Write;
 use std::borrow::Cow;
 use tidegate_config::{BODY_CONTENT_TYPE_DEFAULT, HeaderFamily, problem};
 use tidegate_core::{Outcome, Timestamp};
@@ -91,10 +90,11 @@ fn body(rule: &Rule, policies: &[Policy<'_>], retry_after_s: Option<u64>) -> (St
 
 /// The decision, as an access log shows it.
 pub(crate) fn access_log(outcome: &str, rule: &Rule, denial: &Denial, now: Timestamp) -> String {
-    let mut text = format!("outcome={outcome} rule={}", rule.name);
+    let mut text = ["outcome=", outcome, " rule=", &rule.name, " remaining="].concat();
+    text.push_str(&denial.remaining.to_string());
     if let Some(seconds) = denial.retry_after_s(now) {
-        // Writing to a String does not fail.
-        let _ = write!(text, " retry_after={seconds}");
+        text.push_str(" retry_after=");
+        text.push_str(&seconds.to_string());
     }
     text
 }

@@ -137,6 +137,8 @@ fn a_cost_is_charged_whole_or_not_at_all() {
     let mut costs = |cost: &[u8]| passes(&host, &mut engine, "GET", "/", &[("x-cost", cost)]);
     assert!(costs(b"7"));
     assert!(!costs(b"4"), "three are left");
+    let said = host.access_log.borrow().last().cloned().unwrap_or_default();
+    assert!(said.starts_with("tidegate: outcome=denied rule=r remaining=3 retry_after="), "{said}");
     assert!(costs(b"2"), "a smaller one passes, though a larger was denied just before");
     assert!(costs(b"what?"), "nonsense costs the default");
     assert!(!costs(b"1"));

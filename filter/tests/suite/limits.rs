@@ -79,7 +79,7 @@ fn a_denial_says_which_limit_and_when() {
     assert!(body.contains("#quota-exceeded"), "{body}");
     assert_eq!(
         *host.access_log.borrow(),
-        [format!("tidegate: outcome=denied rule=login retry_after={retry_after}")]
+        [format!("tidegate: outcome=denied rule=login remaining=0 retry_after={retry_after}")]
     );
 }
 
@@ -90,7 +90,7 @@ fn a_denial_for_good_has_no_retry_after() {
     assert!(!host.admits(&mut engine, "ana"));
     let reply = host.last_reply();
     assert_eq!(header(&reply.headers, "retry-after"), None);
-    assert_eq!(*host.access_log.borrow(), ["tidegate: outcome=denied rule=closed"]);
+    assert_eq!(*host.access_log.borrow(), ["tidegate: outcome=denied rule=closed remaining=0"]);
 }
 
 #[test]
@@ -131,7 +131,11 @@ fn shadow_lets_through_counts_and_says_so() {
     assert_eq!(host.metric("tidegate_denied_rule_tried"), 0);
     assert_eq!(host.metric("tidegate_denied_rule_real"), 3);
     let log = host.access_log.borrow();
-    assert!(log[0].starts_with("tidegate: outcome=shadow_denied rule=tried retry_after="), "{}", log[0]);
+    assert!(
+        log[0].starts_with("tidegate: outcome=shadow_denied rule=tried remaining=0 retry_after="),
+        "{}",
+        log[0]
+    );
 }
 
 #[test]
