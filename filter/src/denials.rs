@@ -5,17 +5,18 @@
 use crate::charge::{Ask, Judged};
 use crate::identity::Identity;
 use core::num::NonZeroU64;
-use std::collections::BTreeMap;
 use tidegate_core::{Retry, Timestamp};
 
-/// Keys that are remembered; beyond that a denial costs its look at the table.
-const DENIALS_MAX: usize = 4096;
+/// Places for keys, a power of two. Of two keys with one place the later is remembered, and the other costs its look
+/// at the table. Nobody can aim at a place: the keys are hashed with the placement secret.
+const PLACES: usize = 1024;
 const REMEMBERED_MS_MAX: u64 = 1_000;
 
 /// What this VM remembers.
-#[derive(Default)]
 pub(crate) struct Denials {
-    by_key: BTreeMap<u64, Denial>,
+    places: Vec<Option<(u64, Denial)>>,
+    /// At least as many as hold; 0 if none does.
+    filled: usize,
 }
 
 /// A denial of one rule.
@@ -87,27 +88,39 @@ impl Denial {
 }
 
 impl Denials {
+    /// Makes all places at once, so that no request pays for it.
+    pub(crate) fn new() -> Self {
+        Self { places: vec![None; PLACES], filled: 0 }
+    }
+
     /// The denial that an ask would meet again.
     pub(crate) fn find(&self, ask: &Ask<'_>, now: Timestamp) -> Option<Denial> {
-        let denial = self.by_key.get(&ask.identity.key)?;
+        let key = ask.identity.key;
+        let (_, denial) = self.places.get(place(key))?.filter(|(other, _)| *other == key)?;
         let is_same_limits = denial.variant == ask.rule.variant && denial.limit_set == ask.limit_set;
         let is_same = is_same_limits && denial.cost <= ask.take.amount;
-        (is_same && denial.holds(now)).then_some(*denial)
+        (is_same && denial.holds(now)).then_some(denial)
     }
 
     pub(crate) fn remember(&mut self, identity: &Identity, denial: Denial) {
-        let has_room = self.by_key.len() < DENIALS_MAX || self.by_key.contains_key(&identity.key);
-        if has_room {
-            self.by_key.insert(identity.key, denial);
+        if let Some(place) = self.places.get_mut(place(identity.key)) {
+            *place = Some((identity.key, denial));
+            self.filled = self.filled.saturating_add(1);
         }
     }
 
-    /// Makes room. Called from the tick, not from requests.
+    /// Notices that nothing is remembered any more. Called from the tick, not from requests.
     pub(crate) fn forget_ended(&mut self, now: Timestamp) {
-        self.by_key.retain(|_, denial| denial.holds(now));
+        self.filled = self.places.iter().flatten().filter(|(_, denial)| denial.holds(now)).count();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
+        self.filled == 0
     }
+}
+
+/// Where a key's denial is kept.
+fn place(key: u64) -> usize {
+    let [low, high, ..] = key.to_le_bytes();
+    usize::from(u16::from_le_bytes([low, high])) % PLACES
 }

@@ -133,7 +133,7 @@ impl Engine {
             client_address,
             overlays: reads_metadata.then(|| Overlays::new(common, client_address, rule_count)),
             books: Books {
-                denials: Denials::default(),
+                denials: Denials::new(),
                 debts: Debts::default(),
                 refunds: Refunds::default(),
                 metrics,
