@@ -133,6 +133,32 @@ fn it_costs_one_property_and_only_where_asked() {
 }
 
 #[test]
+fn a_text_is_read_once_and_again_only_after_many_others() {
+    let host = MockHost::new(CONFIG);
+    let mut engine = host.engine();
+    assert_eq!(of_twenty(&host, &mut engine, TIGHT, "ana"), 2);
+    // The VM remembers a denial by the rule that it read then; read anew it would be another.
+    let remembers = |engine: &mut Engine| {
+        route(&host, TIGHT);
+        host.take_calls();
+        assert!(!host.admits(engine, "ana"));
+        !host.take_calls().contains(&Call::Get)
+    };
+    let mut others = 0..;
+    let mut others = |engine: &mut Engine, count: usize| {
+        for number in others.by_ref().take(count) {
+            of_twenty(&host, engine, &ADDED.replace("own", &format!("own{number}")), "ben");
+        }
+    };
+    assert!(remembers(&mut engine));
+    others(&mut engine, 63);
+    assert!(remembers(&mut engine), "63 others: still known");
+    others(&mut engine, 1);
+    assert!(!remembers(&mut engine), "64 others: forgotten, and read again");
+    assert!(remembers(&mut engine));
+}
+
+#[test]
 fn kong_has_none_and_is_not_asked() {
     let mut host = MockHost::new(CONFIG);
     host.flavour = Flavour::Kong;
