@@ -1,0 +1,3 @@
+//! Tidegate's one native program.
+
+fn main() {}
