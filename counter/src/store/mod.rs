@@ -1,5 +1,7 @@
 //! Where counters are kept: one trait, several homes.
 
+pub mod redis;
+
 use std::fmt;
 use std::future::Future;
 use std::time::Instant;

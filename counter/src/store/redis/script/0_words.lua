@@ -10,12 +10,13 @@
 --   now (6 bytes; 0: ask TIME), not after (6; 0: whenever), an epoch to begin (8),
 --   field of the ring (1; 255: no sender), sequence (7), how many groups (2)
 --   for each group: how many takes (2), and for each take:
---     act (1), algorithm (1), index of its counter (2), n (5), requests (5), window in ms (5), shift (5)
+--     act (1), algorithm (1), index of its counter (2), n (5), requests (5), window in ms (5; 0: month), shift (5)
 --     token bucket: burst (6), whether it warms up (1), its cold (5); sliding buckets: how many (1); refund: receipt (7)
 -- Returns a letter, and for A what came of it, packed
 --   L: it came too late, nothing was done: now (6)
 --   O: the sequence is older than all that are remembered, nothing was done: now (6)
---   A: now (6), epoch (8), and for each take: taken (5), remaining (5), reset (7), retry (7), receipt (7)
+--   A: epoch (8), now (6), and for each take: taken (5), remaining (6), reset (7), retry (7), receipt (7)
+--      retry: 0 at once, all ones never, else the wait and one
 --
 -- Every write is at the end and none depends on another: the script does all or, when memory is full, nothing.
 
@@ -23,7 +24,7 @@ local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local pack, unpack_bytes = struct.pack, struct.unpack
 
 local ALL, SOME, FORCE, REFUND = 0, 1, 2, 3
-local FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, SLIDING_BUCKETS, SLIDING_LOG, FIXED_MONTH = 1, 2, 3, 5, 6, 7
+local FIXED_WINDOW, SLIDING_WINDOW, TOKEN_BUCKET, SLIDING_BUCKETS, SLIDING_LOG = 1, 2, 3, 5, 6
 
 local REQUESTS_MAX = 68719476736 -- 2^36
 local BUCKET_UNITS_MAX = 4503599627370496 -- 2^52

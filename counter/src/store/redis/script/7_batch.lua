@@ -9,7 +9,6 @@ local EPOCH_MS = 2592000000 -- 30 days; the service renews it
 
 local decide = {
   [FIXED_WINDOW] = fixed_window,
-  [FIXED_MONTH] = fixed_window,
   [SLIDING_WINDOW] = sliding_window,
   [TOKEN_BUCKET] = token_bucket,
   [SLIDING_BUCKETS] = sliding_buckets,
@@ -17,7 +16,6 @@ local decide = {
 }
 local give_back = {
   [FIXED_WINDOW] = refund_fixed_window,
-  [FIXED_MONTH] = refund_fixed_window,
   [SLIDING_WINDOW] = refund_sliding_window,
   [TOKEN_BUCKET] = refund_token_bucket,
   [SLIDING_BUCKETS] = refund_sliding_buckets,
@@ -45,7 +43,7 @@ if ring then
   if remembered then
     local its_sequence, answer_from = unpack_bytes('<I7', remembered)
     if its_sequence == sequence then
-      return remembered:sub(answer_from)
+      return 'A' .. (redis.call('GET', KEYS[1]) or new_epoch) .. remembered:sub(answer_from)
     elseif its_sequence > sequence then
       return pack('<c1I6', 'O', now)
     end
@@ -59,7 +57,7 @@ if begins_epoch then
   epoch = new_epoch
 end
 
-local answers = { pack('<c1I6c8', 'A', now, epoch) }
+local answers = { pack('<I6', now) }
 local answered = 1
 local expiries = {} -- of counters that are to be written
 local written, write_count = {}, 0
@@ -104,7 +102,7 @@ local function answer_failed(first, takes, retries)
     local _, algorithm, counter = next_take()
     local remaining, reset = look(algorithm, states[counter])
     answered = answered + 1
-    answers[answered] = pack('<I5I5I7I7I7', 0, remaining, reset, retries[i], 0)
+    answers[answered] = pack('<I5I6I7I7I7', 0, remaining, reset, retries[i], 0)
   end
 end
 
@@ -124,11 +122,13 @@ for _ = 1, groups do
       taken, retry, new_receipt = 0, 0, 0
     else
       taken, remaining, reset, retry, new_receipt, state, expires = decide[algorithm](old)
-      if taken == 0 and act == ALL then
-        failed, new_receipt = true, 0
+      if taken == 0 then
+        new_receipt = 0
+        retry = retry == ENDLESS and ENDLESS or retry + 1
+        failed = failed or act == ALL
       end
     end
-    retries[i] = retry
+    retries[i] = act == ALL and retry or 0
     if state and state ~= old then
       if before and not before[counter] then
         before[counter] = { old, expiries[counter] }
@@ -136,7 +136,7 @@ for _ = 1, groups do
       keep(counter, state, expires)
     end
     answered = answered + 1
-    answers[answered] = pack('<I5I5I7I7I7', taken, remaining, reset, retry, new_receipt)
+    answers[answered] = pack('<I5I6I7I7I7', taken, remaining, reset, retry, new_receipt)
   end
   if failed and takes > 1 then
     for counter, was in pairs(before) do
@@ -162,4 +162,4 @@ end
 if begins_epoch then
   redis.call('SET', KEYS[1], epoch, 'PX', EPOCH_MS)
 end
-return answer
+return 'A' .. epoch .. answer
