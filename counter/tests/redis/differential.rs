@@ -139,7 +139,7 @@ fn check(place: &str, step: &Step, replies: &mut impl Iterator<Item = Value>) {
         if let Some(expires_ms) = expires_ms {
             let due = expires_ms.saturating_sub(*now_ms).max(1) + TEST_SLACK_MS;
             let ttl_ms = u64::try_from(ttl_ms).unwrap_or_else(|_| panic!("{place}: {name} has no expiry"));
-            assert!(ttl_ms <= due && due - ttl_ms < TEST_SLACK_MS / 2, "{place}: {name}: {ttl_ms} of {due}");
+            assert!(ttl_ms <= due && due - ttl_ms < TEST_SLACK_MS / 2, "{place}: {name}: {ttl_ms} of {due}, at {now_ms}: {batch:?} {said:?}");
         }
     }
 }

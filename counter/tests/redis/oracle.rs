@@ -68,9 +68,7 @@ impl Oracle {
         let limit = take.limit.limit;
         if let Some(state) = self.state(name).filter(|state| is_of(&limit, state)) {
             let state = limit.refund(state, at, receipt, take.n.get());
-            if self.states.get(name) != Some(&bytes(&state)) {
-                self.keep(&limit, name, &state, at);
-            }
+            self.keep(&limit, name, &state, at);
         }
         Outcome { retry: Retry::Now, ..look(&limit, self.state(name), at) }
     }
@@ -81,7 +79,10 @@ impl Oracle {
     }
 
     fn keep(&mut self, limit: &Limit, name: &str, state: &State, at: Moment) {
-        self.states.insert(name.to_owned(), bytes(state));
+        // The same bytes expire at the same time: they are not written again.
+        if self.states.insert(name.to_owned(), bytes(state)).as_ref() == Some(&bytes(state)) {
+            return;
+        }
         self.expiries.insert(name.to_owned(), limit.expires(state, at).ms());
     }
 }
