@@ -1,5 +1,6 @@
 //! Where counters are kept: one trait, several homes.
 
+pub mod memory;
 pub mod redis;
 
 use std::fmt;
@@ -13,12 +14,12 @@ use tidegate_config::wire::{Answer, Batch, GroupAnswer};
 /// What every store does, and one suite of scenarios checks (`counter/tests/suite`):
 ///
 /// - **Order.** Groups are judged in order, takes of a group in order; each sees what those before it did, also on the
-///   same counter. The whole batch is one step: nothing else happens in between.
+///   same counter. Each group is one step: nothing else happens in its middle.
 /// - **All or none.** Every take of a group is judged, also after one was refused; a refused one changes nothing for
 ///   those after it. If a take with the manner `all` was refused, nothing of the group is charged or refunded. Then
 ///   each outcome has `taken` 0 and `receipt` 0; `remaining` and `reset_ms` are of the counter as it stands without
-///   the group; `retry` is what was judged: `Now` for a take that would have been made, for `some`, `force` and a
-///   refund, else how long to wait.
+///   the group; `retry` is what was judged: `Now` for a take that would have been made and for a refund, else how
+///   long to wait.
 /// - **A take that got nothing** (`some` that yields 0, or a failed group) writes nothing. Its receipt is 0.
 /// - **A refund** of a counter that is not there does nothing. Its outcome: `taken` 0, `receipt` 0, `retry` `Now`,
 ///   `remaining` and `reset_ms` as the counter stands after it.
@@ -40,6 +41,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Whether the store can apply a batch now: the truth, with a short deadline of its own.
     fn ready(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Adds the store's own metrics, in Prometheus' text format.
+    fn metrics(&self, _out: &mut String) {}
 }
 
 /// What a store says to a batch.

@@ -9,15 +9,15 @@ const TEXT: &str = include_str!("script/beat.lua");
 /// How long the epoch lives without a service: longer than any pause between two.
 const EPOCH_MS: u64 = 30 * 86_400_000;
 
-/// The command, with the proxies that the server is to be told of. It is sent as text: once a second that costs
+/// The command, with the proxies that the server is to be told of, and the time if a test tells it, else 0. It is sent as text: once a second that costs
 /// nothing, and works whatever the server has loaded.
-pub(super) fn command(names: &Names, told: &[(String, Vec<u64>)]) -> Cmd {
+pub(super) fn command(names: &Names, told: &[(String, Vec<u64>)], now_ms: u64) -> Cmd {
     let mut cmd = Cmd::new();
     cmd.arg("EVAL").arg(TEXT).arg(told.len() + 2).arg(names.epoch()).arg(names.probe());
     for (namespace, _) in told {
         cmd.arg(names.proxies(namespace));
     }
-    cmd.arg(EPOCH_MS).arg(PROXY_SEEN_MS);
+    cmd.arg(EPOCH_MS).arg(PROXY_SEEN_MS).arg(now_ms);
     for (_, proxies) in told {
         let bytes: Vec<u8> = proxies.iter().flat_map(|proxy| proxy.to_be_bytes()).collect();
         cmd.arg(bytes);

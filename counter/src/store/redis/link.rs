@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use redis::{AsyncConnectionConfig, Client};
+use redis::{AsyncConnectionConfig, Client, Cmd};
 use tokio::sync::{oneshot, watch};
 
 use super::beat;
@@ -11,7 +11,7 @@ use super::call::Caller;
 use super::errors::{Trouble, unreachable};
 use super::fleet::Fleet;
 use super::options::{
-    BACKOFF_MAX, BACKOFF_MIN, BEAT_EVERY, CONNECT_MAX, Options, PROBE_EVERY_MIN, PROBE_MAX,
+    BACKOFF_MAX, BACKOFF_MIN, BEAT_EVERY, CONNECT_MAX, Options, PROBE_EVERY_MIN, PROBE_MAX, TestClock,
 };
 use super::pipe::{Failed, Pipe};
 use crate::store::StoreError;
@@ -25,6 +25,7 @@ pub(super) struct Link {
     in_flight_max: usize,
     pub(super) caller: Caller,
     pub(super) fleet: Fleet,
+    pub(super) clock: TestClock,
     current: watch::Sender<Current>,
 }
 
@@ -41,6 +42,7 @@ impl Link {
             in_flight_max: options.in_flight_max,
             caller: Caller::new(&options.prefix, new_epoch),
             fleet: Fleet::default(),
+            clock: options.clock.clone(),
             current,
         }))
     }
@@ -53,7 +55,7 @@ impl Link {
     /// Whether the server takes a write now.
     pub(super) async fn probe(&self) -> Result<(), StoreError> {
         let pipe = self.current()?;
-        let answer = pipe.call(&beat::command(&self.caller.names, &[]), Instant::now() + PROBE_MAX).await;
+        let answer = pipe.call(&self.beat_command(&[]), Instant::now() + PROBE_MAX).await;
         answer.map(|_| ()).map_err(Failed::into_error)
     }
 
@@ -61,7 +63,7 @@ impl Link {
     async fn beat(&self, pipe: &Pipe) -> Result<(), StoreError> {
         let told = self.fleet.to_tell();
         let asked = Instant::now();
-        let answer = pipe.call_anyway(&beat::command(&self.caller.names, &told), asked + PROBE_MAX).await;
+        let answer = pipe.call_anyway(&self.beat_command(&told), asked + PROBE_MAX).await;
         let trouble = match answer {
             Ok(value) => match beat::read(value) {
                 Some((now_ms, counts)) => {
@@ -75,6 +77,10 @@ impl Link {
         };
         self.fleet.tell_again(told);
         Err(trouble)
+    }
+
+    fn beat_command(&self, told: &[(String, Vec<u64>)]) -> Cmd {
+        beat::command(&self.caller.names, told, self.clock.now_ms())
     }
 
     async fn connect(&self) -> Current {

@@ -58,7 +58,11 @@ impl RedisStore {
 
     async fn run(&self, pipe: &Pipe, batch: &Batch<'_>, deadline: Instant) -> Result<Value, StoreError> {
         let caller = &self.link.caller;
-        let call = caller.call(batch, When { now_ms: 0, not_after_ms: pipe.not_after_ms(deadline) });
+        let when = match self.link.clock.now_ms() {
+            0 => When { now_ms: 0, not_after_ms: pipe.not_after_ms(deadline) },
+            now_ms => When { now_ms, not_after_ms: 0 },
+        };
+        let call = caller.call(batch, when);
         let mut answer = pipe.call(&caller.by_hash(&call), deadline).await;
         if let Err(Failed::Said(error)) = &answer
             && is_no_script(error)

@@ -1,5 +1,7 @@
 //! Where the server is, and what the store may take on.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{ConnectionInfo, IntoConnectionInfo, TlsCertificates};
@@ -30,6 +32,18 @@ pub struct Options {
     pub(super) tls: Option<TlsCertificates>,
     pub(super) prefix: String,
     pub(super) in_flight_max: usize,
+    pub(super) clock: TestClock,
+}
+
+/// The time in milliseconds that a test tells instead of the server.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TestClock(Option<Arc<AtomicU64>>);
+
+impl TestClock {
+    /// The time, or 0 if the server tells it.
+    pub(super) fn now_ms(&self) -> u64 {
+        self.0.as_ref().map_or(0, |now_ms| now_ms.load(Ordering::SeqCst))
+    }
 }
 
 impl Options {
@@ -43,7 +57,8 @@ impl Options {
                  redis://[user:password@]host[:port][/database], or rediss:// for TLS"
             )
         })?;
-        Ok(Self { info, tls: None, prefix: PREFIX_DEFAULT.to_owned(), in_flight_max: IN_FLIGHT_MAX })
+        let prefix = PREFIX_DEFAULT.to_owned();
+        Ok(Self { info, tls: None, prefix, in_flight_max: IN_FLIGHT_MAX, clock: TestClock::default() })
     }
 
     /// Keys begin with this: 1 to 64 letters, digits, ".", "_" or "-".
@@ -69,6 +84,13 @@ impl Options {
     #[must_use]
     pub fn with_in_flight_max(mut self, max: usize) -> Self {
         self.in_flight_max = max;
+        self
+    }
+
+    /// For tests: this tells the time, in milliseconds, instead of the server. Keys then live an hour longer.
+    #[must_use]
+    pub fn with_test_clock(mut self, now_ms: Arc<AtomicU64>) -> Self {
+        self.clock = TestClock(Some(now_ms));
         self
     }
 

@@ -41,11 +41,13 @@ local ring = field ~= NO_SENDER and KEYS[#KEYS]
 if ring then
   local remembered = redis.call('HGET', ring, field)
   if remembered then
-    local its_sequence, answer_from = unpack_bytes('<I7', remembered)
-    if its_sequence == sequence then
-      return 'A' .. (redis.call('GET', KEYS[1]) or new_epoch) .. remembered:sub(answer_from)
-    elseif its_sequence > sequence then
-      return pack('<c1I6', 'O', now)
+    local its_sequence, applied_at = unpack_bytes('<I7I6', remembered)
+    if now - applied_at < REMEMBERED_MS then
+      if its_sequence == sequence then
+        return 'A' .. (redis.call('GET', KEYS[1]) or new_epoch) .. remembered:sub(8)
+      elseif its_sequence > sequence then
+        return pack('<c1I6', 'O', now)
+      end
     end
   end
 end
@@ -157,7 +159,7 @@ for i = 1, write_count do
 end
 if ring then
   redis.call('HSET', ring, field, pack('<I7', sequence) .. answer)
-  redis.call('PEXPIRE', ring, REMEMBERED_MS)
+  redis.call('PEXPIRE', ring, REMEMBERED_MS + slack)
 end
 if begins_epoch then
   redis.call('SET', KEYS[1], epoch, 'PX', EPOCH_MS)
