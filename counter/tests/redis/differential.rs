@@ -56,6 +56,7 @@ fn the_script_decides_as_the_core_does() {
     for seed in 0..HISTORIES {
         let caller = Caller::new(&format!("seed{seed}"), 7);
         caller.load().exec(&mut connection).expect("the script loads");
+        begin_epoch(&format!("seed{seed}"), &mut connection);
         let steps = history(seed, &caller, &mut cells);
         compare(seed, &caller, &steps, &mut connection);
     }
@@ -81,6 +82,7 @@ fn a_log_in_debt_is_the_same_log() {
     let mut connection = server.connection();
     let caller = Caller::new("log", 7);
     caller.load().exec(&mut connection).expect("the script loads");
+    begin_epoch("log", &mut connection);
     let limit = Limit::sliding_log(1_000, 3_600_000).expect("valid");
     let mut oracle = Oracle::default();
     let mut steps = Vec::new();
@@ -96,6 +98,10 @@ fn a_log_in_debt_is_the_same_log() {
     }
     assert_eq!(oracle.states.len(), 1);
     compare(0, &caller, &steps, &mut connection);
+}
+
+fn begin_epoch(prefix: &str, connection: &mut redis::Connection) {
+    redis::cmd("SET").arg(format!("{prefix}:epoch")).arg(&7_u64.to_le_bytes()).exec(connection).expect("it is set");
 }
 
 fn compare(seed: u64, caller: &Caller, steps: &[Step], connection: &mut redis::Connection) {

@@ -2,6 +2,7 @@
 //!
 //! - `differential`: the same random histories through the core and through the script; equal outcomes, equal bytes.
 //! - `scenarios`: what every store does, on Redis.
+//! - `outages`: a server that dies, freezes, fills up, slows down, forgets or hands over.
 
 #![allow(missing_docs, reason = "tests explain themselves by their names")]
 
@@ -9,7 +10,9 @@
 mod suite;
 
 mod differential;
+mod forwarder;
 mod oracle;
+mod outages;
 mod random;
 mod scenarios;
 mod server;

@@ -1,6 +1,7 @@
 //! A batch as the script reads it, and its answer as the script packs it. `script/0_words.lua` tells the layout.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::Cmd;
 use tidegate_config::wire::{Act, Batch, GroupAnswer, N_MAX, NUMBER_MAX, SEQUENCES_KEPT, Take, window_shift};
@@ -11,6 +12,9 @@ use super::script;
 
 const NO_SENDER: u8 = 255;
 const _: () = assert!(SEQUENCES_KEPT < 255, "a place in the ring is a byte, and one means none");
+
+/// Odd, so that all numbers come before one comes again; and large, so that two services' do not meet soon.
+const EPOCHS_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const OUTCOME_BYTES: usize = 5 + 6 + 7 + 7 + 7;
 /// Seven bytes of ones: endless, or never.
@@ -29,8 +33,9 @@ pub struct When {
 #[derive(Debug)]
 pub struct Caller {
     pub(super) names: Names,
-    /// The epoch to begin if the server has none.
-    new_epoch: u64,
+    /// From which epochs are drawn, should the server have none: another for each call, for it may lose its data
+    /// more than once.
+    epochs: AtomicU64,
     hash: String,
     epoch: String,
 }
@@ -67,10 +72,10 @@ pub enum Said {
 }
 
 impl Caller {
-    /// Calls for keys under `prefix`.
-    pub fn new(prefix: &str, new_epoch: u64) -> Self {
+    /// Calls for keys under `prefix`. No two services may have the same seed.
+    pub fn new(prefix: &str, seed: u64) -> Self {
         let names = Names::new(prefix);
-        Self { epoch: names.epoch(), names, new_epoch, hash: script::hash() }
+        Self { epoch: names.epoch(), names, epochs: AtomicU64::new(seed), hash: script::hash() }
     }
 
     /// Packs a batch.
@@ -81,7 +86,7 @@ impl Caller {
         let mut packed = Vec::with_capacity(30 + batch.groups.len() * 2 + takes * 41);
         put::<6>(&mut packed, when.now_ms);
         put::<6>(&mut packed, when.not_after_ms);
-        packed.extend(self.new_epoch.to_le_bytes());
+        packed.extend(self.epochs.fetch_add(EPOCHS_STEP, Ordering::Relaxed).to_le_bytes());
         let place = batch.sender.map(|sender| sender.sequence % SEQUENCES_KEPT);
         put::<1>(&mut packed, place.unwrap_or(NO_SENDER.into()));
         put::<7>(&mut packed, batch.sender.map_or(0, |sender| sender.sequence));

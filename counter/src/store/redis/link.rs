@@ -30,7 +30,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(options: &Options, new_epoch: u64) -> Result<Arc<Self>, StoreError> {
+    pub(super) fn new(options: &Options, seed: u64) -> Result<Arc<Self>, StoreError> {
         let client = match &options.tls {
             Some(tls) => Client::build_with_tls(options.info.clone(), tls.clone()),
             None => Client::open(options.info.clone()),
@@ -40,7 +40,7 @@ impl Link {
         Ok(Arc::new(Self {
             client,
             in_flight_max: options.in_flight_max,
-            caller: Caller::new(&options.prefix, new_epoch),
+            caller: Caller::new(&options.prefix, seed),
             fleet: Fleet::default(),
             clock: options.clock.clone(),
             current,
@@ -114,12 +114,9 @@ impl Link {
             if let Some(error) = pipe.ended_by() {
                 return error;
             }
-            match self.beat(pipe).await {
-                Err(StoreError::Deadline) => {
-                    return unreachable(&format!("it has not answered for {} ms", PROBE_MAX.as_millis()));
-                }
-                // What does not end the connection may pass: memory that is full, somebody's slow script.
-                Ok(()) | Err(_) => {}
+            // What else goes wrong may pass: memory that is full, somebody's slow script.
+            if self.beat(pipe).await == Err(StoreError::Deadline) {
+                pipe.end_by(unreachable(&format!("it has not answered for {} ms", PROBE_MAX.as_millis())));
             }
             if let Some(error) = pipe.ended_by() {
                 return error;
@@ -135,10 +132,10 @@ pub(super) async fn supervise(link: Arc<Link>, first: oneshot::Sender<Result<(),
     let mut backoff = BACKOFF_MIN;
     loop {
         let current = link.connect().await;
+        let _ = link.current.send_replace(current.clone());
         if let Some(first) = first.take() {
             let _ = first.send(current.as_ref().map(|_| ()).map_err(Clone::clone));
         }
-        let _ = link.current.send_replace(current.clone());
         match current {
             Ok(pipe) => {
                 tracing::info!("connected to Redis");

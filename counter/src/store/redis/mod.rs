@@ -46,9 +46,9 @@ impl RedisStore {
     /// Connects, and from then on connects again by itself. An error is the first attempt's: whoever would rather
     /// wait for the server tries again.
     pub async fn connect(options: &Options) -> Result<Self, StoreError> {
-        let mut epoch = [0; 8];
-        getrandom::fill(&mut epoch).map_err(|error| StoreError::Broken(format!("no randomness: {error}")))?;
-        let link = Link::new(options, u64::from_le_bytes(epoch))?;
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).map_err(|error| StoreError::Broken(format!("no randomness: {error}")))?;
+        let link = Link::new(options, u64::from_le_bytes(seed))?;
         let (first, told) = tokio::sync::oneshot::channel();
         let supervisor = tokio::spawn(link::supervise(Arc::clone(&link), first)).abort_handle();
         let store = Self { link, supervisor };

@@ -21,6 +21,12 @@ pub(super) const PROBE_MAX: Duration = Duration::from_secs(1);
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// The shortest time between two probes.
 pub(super) const PROBE_EVERY_MIN: Duration = Duration::from_millis(100);
+/// By when a connection that is of any use has answered a call: answers come in order, and by then one to a later
+/// probe is due. After that the server does not apply a call any more.
+pub(super) const ANSWER_MAX: Duration = Duration::from_millis(2_100);
+const _: () = assert!(
+    BEAT_EVERY.as_millis() + PROBE_EVERY_MIN.as_millis() + PROBE_MAX.as_millis() <= ANSWER_MAX.as_millis()
+);
 /// The wait before connecting again: it doubles from the first to the second.
 pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(50);
 pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(2);

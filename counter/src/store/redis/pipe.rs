@@ -9,6 +9,7 @@ use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, Semaphore};
 
 use super::errors::Trouble;
+use super::options::ANSWER_MAX;
 use crate::store::StoreError;
 
 /// A connection and what is under way on it.
@@ -24,8 +25,9 @@ pub(super) struct Pipe {
     clock: Mutex<Option<(u64, Instant)>>,
     /// Somebody had no answer in time, or one that makes doubt: ask how it is.
     pub(super) doubt: Notify,
-    /// The connection is of no use any more.
+    /// The connection is of no use any more: for whoever looks after it, and for all who wait for an answer.
     pub(super) end: Notify,
+    gone: Notify,
     ended_by: Mutex<Option<StoreError>>,
 }
 
@@ -64,6 +66,7 @@ impl Pipe {
             clock: Mutex::new(None),
             doubt: Notify::new(),
             end: Notify::new(),
+            gone: Notify::new(),
             ended_by: Mutex::new(None),
         }
     }
@@ -84,10 +87,17 @@ impl Pipe {
         let abandoned_before = self.abandoned.load(Ordering::Acquire);
         let mut in_flight = InFlight { pipe: self, room_taken, abandoned_before, answered: false };
         let mut connection = self.connection.clone();
-        let answer = tokio::time::timeout_at(deadline.into(), cmd.query_async::<Value>(&mut connection)).await;
-        let Ok(answer) = answer else {
-            self.doubt.notify_one();
-            return Err(Failed::Error(StoreError::Deadline));
+        let gone = self.gone.notified();
+        if let Some(error) = self.ended_by() {
+            return Err(Failed::Error(error));
+        }
+        let answer = tokio::select! {
+            answer = cmd.query_async::<Value>(&mut connection) => answer,
+            () = gone => return Err(Failed::Error(self.ended_by().unwrap_or(StoreError::Deadline))),
+            () = tokio::time::sleep_until(deadline.into()) => {
+                self.doubt.notify_one();
+                return Err(Failed::Error(StoreError::Deadline));
+            }
         };
         in_flight.answered = true;
         answer.map_err(|error| {
@@ -104,6 +114,7 @@ impl Pipe {
     pub(super) fn not_after_ms(&self, deadline: Instant) -> u64 {
         let clock = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         clock.map_or(0, |(now_ms, asked)| {
+            let deadline = deadline.min(Instant::now() + ANSWER_MAX);
             let left = deadline.saturating_duration_since(asked).as_millis();
             now_ms.saturating_add(u64::try_from(left).unwrap_or(u64::MAX)).saturating_add(1)
         })
@@ -116,6 +127,7 @@ impl Pipe {
     pub(super) fn end_by(&self, error: StoreError) {
         self.ended_by.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.end.notify_one();
+        self.gone.notify_waiters();
     }
 
     pub(super) fn ended_by(&self) -> Option<StoreError> {
