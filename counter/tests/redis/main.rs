@@ -3,6 +3,7 @@
 //! - `differential`: the same random histories through the core and through the script; equal outcomes, equal bytes.
 //! - `scenarios`: what every store does, on Redis.
 //! - `outages`: a server that dies, freezes, fills up, slows down, forgets or hands over.
+//! - `faults`: faults that others' counters have, and ours has not.
 
 #![allow(missing_docs, reason = "tests explain themselves by their names")]
 
@@ -10,6 +11,7 @@
 mod suite;
 
 mod differential;
+mod faults;
 mod forwarder;
 mod oracle;
 mod outages;
