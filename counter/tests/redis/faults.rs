@@ -15,7 +15,8 @@ use crate::suite::{all, batch, force, one, sent_by};
 
 async fn ask(store: &RedisStore, groups: Vec<Vec<tidegate_config::wire::Take<'static>>>) -> Vec<Vec<u64>> {
     let answered = store.take(&batch("n", groups), Instant::now() + Duration::from_secs(30)).await;
-    let taken = |group: &tidegate_config::wire::GroupAnswer| group.takes.iter().map(|take| take.taken).collect();
+    let taken =
+        |group: &tidegate_config::wire::GroupAnswer| group.takes.iter().map(|take| take.taken).collect();
     answered.expect("an answer").groups.iter().map(taken).collect()
 }
 
@@ -60,7 +61,8 @@ async fn fault_03_nothing_remains_of_a_debt() {
         let limit = format!(r#"{{"requests":5,"per":"10s","algorithm":"{algorithm}"}}"#);
         for takes in [vec![force(9, one(&limit, "ana"))], vec![one(&limit, "ana")]] {
             let asked = batch("n", vec![takes]);
-            let answered = store.take(&asked, Instant::now() + Duration::from_secs(30)).await.expect("an answer");
+            let answered =
+                store.take(&asked, Instant::now() + Duration::from_secs(30)).await.expect("an answer");
             assert_eq!(remaining(&answered), 0, "{algorithm}");
         }
     }
@@ -84,7 +86,16 @@ async fn fault_05_no_key_is_ever_interpreted() {
     let server = Server::start();
     let store = connect(&server.url()).await;
     let mut keys: Vec<Vec<u8>> = (0..=255).map(|byte| vec![byte]).collect();
-    let hostile = ["\r\n*1\r\n$8\r\nFLUSHALL\r\n", "{}", "{a}{b}", "]]..KEYS[1]..[[", "%s%n", "\0\0", "'\"\\", "a:c:n:{x}"];
+    let hostile = [
+        "\r\n*1\r\n$8\r\nFLUSHALL\r\n",
+        "{}",
+        "{a}{b}",
+        "]]..KEYS[1]..[[",
+        "%s%n",
+        "\0\0",
+        "'\"\\",
+        "a:c:n:{x}",
+    ];
     keys.extend(hostile.map(|key| key.as_bytes().to_vec()));
     let takes = keys.iter().map(|key| {
         let mut take = one("1/1h", "");
@@ -189,7 +200,8 @@ async fn fault_12_a_killed_server_blocks_nobody() {
     let mut server = Server::start();
     let store: &'static RedisStore = Box::leak(Box::new(connect(&server.url()).await));
     server.kill();
-    let calls: Vec<_> = (0..2_000).map(|_| tokio::spawn(take_within(store, Duration::from_secs(600)))).collect();
+    let calls: Vec<_> =
+        (0..2_000).map(|_| tokio::spawn(take_within(store, Duration::from_secs(600)))).collect();
     for call in calls {
         let refused = tokio::time::timeout(Duration::from_secs(120), call).await.expect("it does not block");
         assert!(refused.expect("no panic").is_err());
@@ -234,7 +246,10 @@ async fn fault_17_a_long_key_is_a_short_name() {
     assert!(names[0].len() <= 140, "{names:?}");
     let long = "k".repeat(100_000);
     let body = format!(r#"{{"groups":[{{"takes":[{{"rule":"r","limit":"1/1h","key":"{long}"}}]}}]}}"#);
-    assert!(body.len() < BODY_BYTES_MAX && Batch::from_json(body.as_bytes()).is_err(), "it is refused by name");
+    assert!(
+        body.len() < BODY_BYTES_MAX && Batch::from_json(body.as_bytes()).is_err(),
+        "it is refused by name"
+    );
 }
 
 /// After the store was reset a cache of its own keeps denying.

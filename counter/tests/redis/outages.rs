@@ -31,7 +31,10 @@ pub(crate) fn remaining(answered: &Answered) -> u64 {
 }
 
 /// Tries until it is so.
-pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut attempt: impl FnMut() -> F) -> T {
+pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut attempt: impl FnMut() -> F,
+) -> T {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(30) {
         if let Some(found) = attempt().await {
@@ -94,8 +97,12 @@ async fn full_and_given_room_again() {
     assert!(matches!(refused, Err(StoreError::Full(_))), "{refused:?}");
     let health = store.ready().await;
     assert!(matches!(health, Err(StoreError::Full(_))), "{health:?}");
-    let fresh = RedisStore::connect(&Options::from_url(&server.url()).expect("valid")).await.expect("it is there");
-    assert!(matches!(take(&fresh).await, Err(StoreError::Full(_))), "a service that starts meanwhile says the same");
+    let fresh =
+        RedisStore::connect(&Options::from_url(&server.url()).expect("valid")).await.expect("it is there");
+    assert!(
+        matches!(take(&fresh).await, Err(StoreError::Full(_))),
+        "a service that starts meanwhile says the same"
+    );
     let _: String = server.run("CONFIG SET maxmemory 0");
     let after = comes_back(&store).await;
     assert_eq!(remaining(&after), 998, "what was refused was not counted");
@@ -185,7 +192,8 @@ async fn failing_over_to_a_replica() {
     let store = connect(&forwarder.url()).await;
     let before = take(&store).await.expect("an answer");
     eventually("the replica has it", async || Some(()).filter(|()| replica.run::<u64>("DBSIZE") >= 2)).await;
-    eventually("the replica has all", async || Some(()).filter(|()| master.run::<u64>("WAIT 1 100") == 1)).await;
+    eventually("the replica has all", async || Some(()).filter(|()| master.run::<u64>("WAIT 1 100") == 1))
+        .await;
     master.kill();
     fails_fast(&store).await;
     let _: String = replica.run("REPLICAOF NO ONE");
@@ -233,8 +241,10 @@ async fn a_retry_after_a_lost_answer_and_a_restart_counts_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_stores_on_one_server_are_exact() {
     let server = Server::start();
-    let stores: Vec<&'static RedisStore> =
-        vec![Box::leak(Box::new(connect(&server.url()).await)), Box::leak(Box::new(connect(&server.url()).await))];
+    let stores: Vec<&'static RedisStore> = vec![
+        Box::leak(Box::new(connect(&server.url()).await)),
+        Box::leak(Box::new(connect(&server.url()).await)),
+    ];
     let workers: Vec<_> = (0..64)
         .map(|worker| {
             let store = stores[worker % 2];

@@ -4,10 +4,9 @@ use redis::{Cmd, Value};
 use tidegate_config::wire::PROXY_SEEN_MS;
 
 use super::names::Names;
+use super::script::EPOCH_MS;
 
 const TEXT: &str = include_str!("script/beat.lua");
-/// How long the epoch lives without a service: longer than any pause between two.
-const EPOCH_MS: u64 = 30 * 86_400_000;
 
 /// The command, with the proxies that the server is to be told of, and the time if a test tells it, else 0. It is sent as text: once a second that costs
 /// nothing, and works whatever the server has loaded.

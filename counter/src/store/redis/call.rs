@@ -8,9 +8,11 @@ use tidegate_config::wire::{Act, Batch, GroupAnswer, N_MAX, NUMBER_MAX, SEQUENCE
 use tidegate_core::{Algorithm, Limit, Manner, Outcome, Retry, Window};
 
 use super::names::Names;
-use super::script;
+use super::script::{
+    self, ALL, FIXED_WINDOW, FORCE, NO_SENDER, REFUND, SLIDING_BUCKETS, SLIDING_LOG, SLIDING_WINDOW, SOME,
+    TOKEN_BUCKET,
+};
 
-const NO_SENDER: u8 = 255;
 const _: () = assert!(SEQUENCES_KEPT < 255, "a place in the ring is a byte, and one means none");
 
 /// Odd, so that all numbers come before one comes again; and large, so that two services' do not meet soon.
@@ -83,18 +85,18 @@ impl Caller {
         let takes = batch.take_count();
         let mut keys = Vec::with_capacity(takes + 2);
         keys.push(self.epoch.clone());
-        let mut packed = Vec::with_capacity(30 + batch.groups.len() * 2 + takes * 41);
+        let mut packed = Vec::with_capacity(40 + takes * 45);
         put::<6>(&mut packed, when.now_ms);
         put::<6>(&mut packed, when.not_after_ms);
         packed.extend(self.epochs.fetch_add(EPOCHS_STEP, Ordering::Relaxed).to_le_bytes());
         let place = batch.sender.map(|sender| sender.sequence % SEQUENCES_KEPT);
         put::<1>(&mut packed, place.unwrap_or(NO_SENDER.into()));
         put::<7>(&mut packed, batch.sender.map_or(0, |sender| sender.sequence));
-        put_length(&mut packed, batch.groups.len());
+        packed.extend(uses(batch));
         let mut indices = HashMap::with_capacity(takes);
         for group in &batch.groups {
-            put_length(&mut packed, group.takes.len());
-            for take in &group.takes {
+            for (left, take) in (0..group.takes.len()).rev().zip(&group.takes) {
+                put_length(&mut packed, left);
                 let name = self.names.counter(&batch.namespace, take);
                 // Lua counts from 1, and the first key is the epoch's.
                 let index = *indices.entry(name).or_insert_with_key(|name| {
@@ -117,13 +119,13 @@ impl Caller {
 
     /// The command for one that has not: it runs the script, and has it from then on.
     pub fn by_text(&self, call: &Call) -> Cmd {
-        command("EVAL", script::TEXT, call)
+        command("EVAL", &script::TEXT, call)
     }
 
     /// The command that loads the script.
     pub fn load(&self) -> Cmd {
         let mut cmd = Cmd::new();
-        cmd.arg("SCRIPT").arg("LOAD").arg(script::TEXT);
+        cmd.arg("SCRIPT").arg("LOAD").arg(script::TEXT.as_str());
         cmd
     }
 
@@ -148,24 +150,24 @@ fn command(verb: &str, script: &str, call: &Call) -> Cmd {
 
 fn put_take(packed: &mut Vec<u8>, namespace: &str, take: &Take<'_>, index: usize) {
     let (act, receipt) = match take.act {
-        Act::Take(Manner::All) => (0, None),
-        Act::Take(Manner::Some) => (1, None),
-        Act::Take(Manner::Force) => (2, None),
-        Act::Refund { receipt } => (3, Some(receipt)),
+        Act::Take(Manner::All) => (ALL, None),
+        Act::Take(Manner::Some) => (SOME, None),
+        Act::Take(Manner::Force) => (FORCE, None),
+        Act::Refund { receipt } => (REFUND, Some(receipt)),
     };
     let limit = &take.limit.limit;
     let shift = || window_shift(namespace, take);
     let (algorithm, window_ms, shift_ms) = match (limit.algorithm(), limit.window()) {
-        (Algorithm::FixedWindow, Window::Ms(ms)) => (1, ms, shift() % ms),
-        (Algorithm::FixedWindow, Window::Day) => (1, limit.window_ms(), 0),
-        (Algorithm::FixedWindow, Window::Month) => (1, 0, 0),
-        (Algorithm::SlidingWindow, _) => (2, limit.window_ms(), shift() % limit.window_ms()),
-        (Algorithm::TokenBucket { .. }, _) => (3, limit.window_ms(), 0),
+        (Algorithm::FixedWindow, Window::Ms(ms)) => (FIXED_WINDOW, ms, shift() % ms),
+        (Algorithm::FixedWindow, Window::Day) => (FIXED_WINDOW, limit.window_ms(), 0),
+        (Algorithm::FixedWindow, Window::Month) => (FIXED_WINDOW, 0, 0),
+        (Algorithm::SlidingWindow, _) => (SLIDING_WINDOW, limit.window_ms(), shift() % limit.window_ms()),
+        (Algorithm::TokenBucket { .. }, _) => (TOKEN_BUCKET, limit.window_ms(), 0),
         (Algorithm::SlidingBuckets { buckets }, _) => {
             let step_ms = limit.window_ms() / u64::from(buckets);
-            (5, step_ms, shift() % step_ms)
+            (SLIDING_BUCKETS, step_ms, shift() % step_ms)
         }
-        (Algorithm::SlidingLog, _) => (6, limit.window_ms(), 0),
+        (Algorithm::SlidingLog, _) => (SLIDING_LOG, limit.window_ms(), 0),
     };
     packed.extend([act, algorithm]);
     put_length(packed, index);
@@ -189,6 +191,24 @@ fn put_extras(packed: &mut Vec<u8>, limit: &Limit) {
         Algorithm::SlidingBuckets { buckets } => packed.push(buckets),
         Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {}
     }
+}
+
+/// Which functions the script needs.
+fn uses(batch: &Batch<'_>) -> [u8; 6] {
+    let mut uses = [0; 6];
+    for take in batch.groups.iter().flat_map(|group| &group.takes) {
+        let limit = &take.limit.limit;
+        let function = match limit.algorithm() {
+            Algorithm::FixedWindow => 0,
+            Algorithm::SlidingWindow => 2,
+            Algorithm::TokenBucket { .. } => 3,
+            Algorithm::SlidingBuckets { .. } => 4,
+            Algorithm::SlidingLog => 5,
+        };
+        uses[function] = 1;
+        uses[1] |= u8::from(limit.window() == Window::Month);
+    }
+    uses
 }
 
 /// The low `N` bytes.

@@ -1,38 +1,15 @@
 -- The batch.
 
-local ENOUGH = REQUESTS_MAX * 4096 -- more than any limit ever has
 -- With an injected time the server's own clock does not tell when a key has expired: it is kept for an hour more.
-local TEST_SLACK_MS = 3600000
-local NO_SENDER = 255
-local REMEMBERED_MS = 60000
-local EPOCH_MS = 2592000000 -- 30 days; the service renews it
-
-local decide = {
-  [FIXED_WINDOW] = fixed_window,
-  [SLIDING_WINDOW] = sliding_window,
-  [TOKEN_BUCKET] = token_bucket,
-  [SLIDING_BUCKETS] = sliding_buckets,
-  [SLIDING_LOG] = sliding_log,
-}
-local give_back = {
-  [FIXED_WINDOW] = refund_fixed_window,
-  [SLIDING_WINDOW] = refund_sliding_window,
-  [TOKEN_BUCKET] = refund_token_bucket,
-  [SLIDING_BUCKETS] = refund_sliding_buckets,
-  [SLIDING_LOG] = refund_sliding_log,
-}
-
-local input = ARGV[1]
-local not_after, new_epoch, field, sequence, groups, position
-now, not_after, new_epoch, field, sequence, groups, position = unpack_bytes('<I6I6c8BI7I2', input)
-local slack = 0
-if now > 0 then
-  slack = TEST_SLACK_MS
-else
+local slack = 3600000
+if now == 0 then
   local time = redis.call('TIME')
-  now = time[1] * 1000 + floor(time[2] / 1000)
+  now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
+  slack = 0
 end
-now = min(now, TIMESTAMP_MS_MAX)
+if now > TIMESTAMP_MS_MAX then
+  now = TIMESTAMP_MS_MAX
+end
 if not_after > 0 and now > not_after then
   return pack('<c1I6', 'L', now)
 end
@@ -59,15 +36,21 @@ if begins_epoch then
   epoch = new_epoch
 end
 
-local answers = { pack('<I6', now) }
-local answered = 1
-local expiries = {} -- of counters that are to be written
-local written, write_count = {}, 0
+local answers, answered = { pack('<I6', now) }, 1
+-- Counters to be written, and when what is written is as good as none; 0 for one that only a failed group touched.
+local written, write_count, expiries = {}, 0, {}
 
--- The take at `position`, made the one at hand; returns its act, algorithm, counter and receipt.
-local function next_take()
-  local act, algorithm, counter, receipt
-  act, algorithm, counter, n, requests, window_ms, shift, position = unpack_bytes('<BBI2I5I5I5I5', input, position)
+-- The group at hand: where it begins, and whether it failed. When a group of several has failed, its changes are
+-- undone and it is gone through again, only looking: each take tells its counter as it stands.
+local first, first_answer, failed, looking = position, answered, false, false
+local index, retries, before = 0, nil, nil
+local length = #input
+
+while position <= length do
+  local left, act, algorithm, counter, n, requests, window_ms, shift
+  left, act, algorithm, counter, n, requests, window_ms, shift, position =
+    unpack_bytes('<I2BBI2I5I5I5I5', input, position)
+  local burst, warms, cold_max, buckets, receipt
   if algorithm == TOKEN_BUCKET then
     burst, warms, cold_max, position = unpack_bytes('<I6BI5', input, position)
     warms = warms == 1
@@ -77,84 +60,99 @@ local function next_take()
   if act == REFUND then
     receipt, position = unpack_bytes('<I7', input, position)
   end
-  manner = act
-  return act, algorithm, counter, receipt
-end
-
-local function keep(counter, state, expires)
-  if not expiries[counter] then
-    write_count = write_count + 1
-    written[write_count] = counter
+  if left > 0 and not before then
+    retries, before = {}, {}
   end
-  states[counter] = state
-  expiries[counter] = expires
-end
+  index = index + 1
 
--- What is left of the limit at hand, and when all of it is free again.
-local function look(algorithm, state)
-  n, manner = ENOUGH, ALL
-  local _, remaining, reset = decide[algorithm](state)
-  return remaining, reset
-end
-
--- A group that failed: all takes tell the counters as they stand.
-local function answer_failed(first, takes, retries)
-  position = first
-  for i = 1, takes do
-    local _, algorithm, counter = next_take()
-    local remaining, reset = look(algorithm, states[counter])
-    answered = answered + 1
-    answers[answered] = pack('<I5I6I7I7I7', 0, remaining, reset, retries[i], 0)
-  end
-end
-
-for _ = 1, groups do
-  local takes
-  takes, position = unpack_bytes('<I2', input, position)
-  local first, first_answer = position, answered
-  local before, retries = takes > 1 and {}, {}
-  local failed = false
-  for i = 1, takes do
-    local act, algorithm, counter, receipt = next_take()
-    local taken, remaining, reset, retry, new_receipt, state, expires
-    local old = states[counter]
-    if act == REFUND then
-      state, expires = give_back[algorithm](old, receipt)
-      remaining, reset = look(algorithm, state or old)
-      taken, retry, new_receipt = 0, 0, 0
+  local old, manner = states[counter], act
+  local state, expires
+  if act == REFUND and not looking then
+    if algorithm == SLIDING_WINDOW then
+      state, expires = refund_sliding_window(old, n, receipt, window_ms, shift)
+    elseif algorithm == FIXED_WINDOW then
+      state, expires = refund_fixed_window(old, n, receipt, window_ms, shift)
+    elseif algorithm == TOKEN_BUCKET then
+      state, expires = refund_token_bucket(old, n, receipt, requests, window_ms, warms, cold_max)
+    elseif algorithm == SLIDING_BUCKETS then
+      state, expires = refund_sliding_buckets(old, n, receipt, window_ms, shift, buckets)
     else
-      taken, remaining, reset, retry, new_receipt, state, expires = decide[algorithm](old)
-      if taken == 0 then
-        new_receipt = 0
-        retry = retry == ENDLESS and ENDLESS or retry + 1
-        failed = failed or act == ALL
-      end
+      state, expires = refund_sliding_log(old, n, receipt, window_ms)
     end
-    retries[i] = act == ALL and retry or 0
-    if state and state ~= old then
-      if before and not before[counter] then
-        before[counter] = { old, expiries[counter] }
-      end
-      keep(counter, state, expires)
-    end
-    answered = answered + 1
-    answers[answered] = pack('<I5I6I7I7I7', taken, remaining, reset, retry, new_receipt)
   end
-  if failed and takes > 1 then
-    for counter, was in pairs(before) do
-      states[counter], expiries[counter] = was[1], was[2] or 0
+  -- One that only looks asks for more than any limit ever has.
+  if act == REFUND or looking then
+    n, manner = ENOUGH, ALL
+  end
+
+  local taken, remaining, reset, retry, new_state, new_expires
+  if algorithm == SLIDING_WINDOW then
+    taken, remaining, reset, retry, receipt, new_state, new_expires =
+      sliding_window(state or old, n, manner, requests, window_ms, shift)
+  elseif algorithm == FIXED_WINDOW then
+    taken, remaining, reset, retry, receipt, new_state, new_expires =
+      fixed_window(state or old, n, manner, requests, window_ms, shift)
+  elseif algorithm == TOKEN_BUCKET then
+    taken, remaining, reset, retry, receipt, new_state, new_expires =
+      token_bucket(state or old, n, manner, requests, window_ms, burst, warms, cold_max)
+  elseif algorithm == SLIDING_BUCKETS then
+    taken, remaining, reset, retry, receipt, new_state, new_expires =
+      sliding_buckets(state or old, n, manner, requests, window_ms, shift, buckets)
+  else
+    taken, remaining, reset, retry, receipt, new_state, new_expires =
+      sliding_log(state or old, n, manner, requests, window_ms)
+  end
+  if taken > 0 then
+    state, expires = new_state, new_expires
+  else
+    receipt = 0
+    if looking then
+      retry = retries[index]
+    elseif act == REFUND then
+      retry = 0
+    else
+      retry = retry == ENDLESS and ENDLESS or retry + 1
+      failed = failed or act == ALL
     end
-    answered = first_answer
-    answer_failed(first, takes, retries)
+  end
+  if before then
+    retries[index] = act == ALL and retry or 0
+  end
+
+  if state and state ~= old then
+    if before and not before[counter] then
+      before[counter] = { old, expiries[counter] or 0 }
+    end
+    if not expiries[counter] then
+      write_count = write_count + 1
+      written[write_count] = counter
+    end
+    states[counter], expiries[counter] = state, expires
+  end
+  answered = answered + 1
+  answers[answered] = pack('<I5I6I7I7I7', taken, remaining, reset, retry, receipt)
+
+  if left == 0 then
+    if failed and before and not looking then
+      for touched, was in pairs(before) do
+        states[touched], expiries[touched] = was[1], was[2]
+      end
+      position, answered, looking = first, first_answer, true
+    else
+      first, first_answer, failed, looking = position, answered, false, false
+      retries, before = nil, nil
+    end
+    index = 0
   end
 end
 
-local answer = table.concat(answers, '', 1, answered)
+local answer = table.concat(answers)
 for i = 1, write_count do
   local counter = written[i]
-  -- One that a failed group touched and nobody else has no expiry: it stays as it is.
-  if expiries[counter] > 0 then
-    redis.call('SET', KEYS[counter], states[counter], 'PX', max(expiries[counter] - now, 1) + slack)
+  local ttl = expiries[counter]
+  if ttl > 0 then
+    ttl = ttl > now and ttl - now or 1
+    redis.call('SET', KEYS[counter], states[counter], 'PX', ttl + slack)
   end
 end
 if ring then
