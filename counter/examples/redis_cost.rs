@@ -16,7 +16,7 @@ use tidegate_counter::store::redis::{Options, RedisStore};
 
 const IN_FLIGHT: usize = 32;
 const KEYS: usize = 10_000;
-const TAKES: usize = 200_000;
+const TAKES: usize = 100_000;
 
 /// Reads the time, and reads and writes each key.
 const BARE: &str = "

@@ -8,6 +8,7 @@ use tidegate_config::wire::{Act, Batch, GroupAnswer, N_MAX, NUMBER_MAX, SEQUENCE
 use tidegate_core::{Algorithm, Limit, Manner, Outcome, Retry, Window};
 
 use super::names::Names;
+use super::numbers::{self, ENDLESS, Numbers};
 use super::script::{
     self, ALL, FIXED_WINDOW, FORCE, NO_SENDER, REFUND, SLIDING_BUCKETS, SLIDING_LOG, SLIDING_WINDOW, SOME,
     TOKEN_BUCKET,
@@ -18,9 +19,8 @@ const _: () = assert!(SEQUENCES_KEPT < 255, "a place in the ring is a byte, and 
 /// Odd, so that all numbers come before one comes again; and large, so that two services' do not meet soon.
 const EPOCHS_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-const OUTCOME_BYTES: usize = 5 + 6 + 7 + 7 + 7;
-/// Seven bytes of ones: endless, or never.
-const ENDLESS: u64 = (1 << 56) - 1;
+/// Taken, remaining, reset, retry, receipt.
+const NUMBERS_OF_OUTCOME: usize = 5;
 
 /// When a call happens. In service the server's clock tells, and the deadline is told in it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -232,15 +232,16 @@ impl Said {
             b'A' => {
                 let epoch = get::<8>(&mut rest)?;
                 let now_ms = get::<6>(&mut rest)?;
-                if rest.len() != batch.take_count() * OUTCOME_BYTES {
+                let mut numbers = numbers::read(rest)?;
+                if numbers.len() != batch.take_count() * NUMBERS_OF_OUTCOME {
                     // The sequence was another batch's: whatever that took, this is not its answer.
                     return Some(Self::TooOld { now_ms });
                 }
-                let group = |takes: usize, rest: &mut &[u8]| -> Option<GroupAnswer> {
-                    let takes = (0..takes).map(|_| outcome(rest)).collect::<Option<_>>()?;
+                let group = |takes: usize| -> Option<GroupAnswer> {
+                    let takes = (0..takes).map(|_| outcome(&mut numbers)).collect::<Option<_>>()?;
                     Some(GroupAnswer { takes })
                 };
-                let groups = batch.groups.iter().map(|asked| group(asked.takes.len(), &mut rest));
+                let groups = batch.groups.iter().map(|asked| asked.takes.len()).map(group);
                 Some(Self::Applied { epoch, now_ms, groups: groups.collect::<Option<_>>()? })
             }
             _ => None,
@@ -248,18 +249,15 @@ impl Said {
     }
 }
 
-fn outcome(rest: &mut &[u8]) -> Option<Outcome> {
-    let taken = get::<5>(rest)?;
-    let remaining = get::<6>(rest)?;
-    let endless = |number| if number == ENDLESS { u64::MAX } else { number };
-    let reset_ms = endless(get::<7>(rest)?);
-    let retry = match get::<7>(rest)? {
+fn outcome(numbers: &mut Numbers<'_>) -> Option<Outcome> {
+    let mut next = || numbers.next();
+    let (taken, remaining, reset_ms) = (next()?, next()?, next()?);
+    let retry = match next()? {
         0 => Retry::Now,
         ENDLESS => Retry::Never,
         more => Retry::After(more - 1),
     };
-    let receipt = endless(get::<7>(rest)?);
-    Some(Outcome { taken, remaining, reset_ms, retry, receipt })
+    Some(Outcome { taken, remaining, reset_ms, retry, receipt: next()? })
 }
 
 fn get<const N: usize>(rest: &mut &[u8]) -> Option<u64> {

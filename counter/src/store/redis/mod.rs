@@ -12,6 +12,7 @@ mod errors;
 mod fleet;
 mod link;
 mod names;
+mod numbers;
 mod options;
 mod pipe;
 mod script;

@@ -67,7 +67,7 @@ fn number(word: &str) -> Option<String> {
         "SMALL_STATE_BYTES" => 1 + u64::try_from(SMALL_STATE_BYTES).ok()?,
         // More than any limit ever has.
         "ENOUGH" => 1 << 48,
-        // Packed it is all ones: never, or endless.
+        // Never, or endless.
         "ENDLESS" => return Some("-1".to_owned()),
         _ => return None,
     };

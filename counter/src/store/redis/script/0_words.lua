@@ -21,8 +21,8 @@
 -- Returns a letter, and what came of it, packed
 --   L: it came too late, nothing was done: now (6)
 --   O: the sequence is older than all that are remembered, nothing was done: now (6)
---   A: epoch (8), now (6), and for each take: taken (5), remaining (6), reset (7), retry (7), receipt (7)
---      retry: 0 at once, all ones never, else the wait and one
+--   A: epoch (8), now (6), and a MessagePack array with five numbers for each take: taken, remaining, reset, retry,
+--      receipt. Retry is 0 for at once, -1 for never, else the wait and one; a time of -1 is endless.
 --
 -- Every write is at the end and none depends on another: the script does all or, when memory is full, nothing.
 --

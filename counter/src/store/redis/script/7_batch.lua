@@ -36,7 +36,8 @@ if begins_epoch then
   epoch = new_epoch
 end
 
-local answers, answered = { pack('<I6', now) }, 1
+-- Five numbers for each take, packed together at the end: that costs a third of packing each.
+local answers, answered = {}, 0
 -- Counters to be written, and when what is written is as good as none; 0 for one that only a failed group touched.
 local written, write_count, expiries = {}, 0, {}
 
@@ -129,8 +130,9 @@ while position <= length do
     end
     states[counter], expiries[counter] = state, expires
   end
-  answered = answered + 1
-  answers[answered] = pack('<I5I6I7I7I7', taken, remaining, reset, retry, receipt)
+  answers[answered + 1], answers[answered + 2], answers[answered + 3], answers[answered + 4], answers[answered + 5] =
+    taken, remaining, reset, retry, receipt
+  answered = answered + 5
 
   if left == 0 then
     if failed and before and not looking then
@@ -146,7 +148,7 @@ while position <= length do
   end
 end
 
-local answer = table.concat(answers)
+local answer = pack('<I6', now) .. cmsgpack.pack(answers)
 for i = 1, write_count do
   local counter = written[i]
   local ttl = expiries[counter]
