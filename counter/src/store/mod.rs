@@ -1,6 +1,7 @@
 //! Where counters are kept: one trait, several homes.
 
 pub mod memory;
+pub mod redis;
 
 use std::fmt;
 use std::future::Future;
