@@ -20,8 +20,16 @@ const BATCHES: usize = 200;
 /// What the script adds to the expiry when a test tells the time.
 const TEST_SLACK_MS: u64 = 3_600_000;
 
-const KINDS: [&str; 8] =
-    ["fixed_window", "day", "month", "sliding_window", "sliding_buckets", "sliding_log", "token_bucket", "warming"];
+const KINDS: [&str; 8] = [
+    "fixed_window",
+    "day",
+    "month",
+    "sliding_window",
+    "sliding_buckets",
+    "sliding_log",
+    "token_bucket",
+    "warming",
+];
 const ACTS: [&str; 4] = ["all", "some", "force", "refund"];
 
 /// One step of a history: what happens to the counters, and what must come of it.
@@ -29,7 +37,12 @@ enum Step {
     /// Somebody else writes to a counter.
     Written { name: String, value: Vec<u8> },
     /// A batch, with the outcomes and the states that the core tells.
-    Batch { batch: Batch<'static>, now_ms: u64, said: Vec<tidegate_config::wire::GroupAnswer>, after: Vec<After> },
+    Batch {
+        batch: Batch<'static>,
+        now_ms: u64,
+        said: Vec<tidegate_config::wire::GroupAnswer>,
+        after: Vec<After>,
+    },
 }
 
 struct After {
@@ -103,7 +116,9 @@ fn compare(seed: u64, caller: &Caller, steps: &[Step], connection: &mut redis::C
         let mut pipeline = redis::pipe();
         for step in steps {
             match step {
-                Step::Written { name, value } => pipeline.cmd("SET").arg(name).arg(value).arg("PX").arg(9_000_000),
+                Step::Written { name, value } => {
+                    pipeline.cmd("SET").arg(name).arg(value).arg("PX").arg(9_000_000)
+                }
                 Step::Batch { batch, now_ms, after, .. } => {
                     let call = caller.call(batch, When { now_ms: *now_ms, not_after_ms: 0 });
                     pipeline.add_command(caller.by_hash(&call));
@@ -129,7 +144,8 @@ fn check(place: &str, step: &Step, replies: &mut impl Iterator<Item = Value>) {
         reply();
         return;
     };
-    let packed: Vec<u8> = redis::from_redis_value(reply()).unwrap_or_else(|error| panic!("{place}: {error}: {batch:?}"));
+    let packed: Vec<u8> =
+        redis::from_redis_value(reply()).unwrap_or_else(|error| panic!("{place}: {error}: {batch:?}"));
     let expected = Said::Applied { epoch: 7, now_ms: (*now_ms).min(4_294_967_295_000), groups: said.clone() };
     assert_eq!(Said::read(&packed, batch), Some(expected), "{place}: at {now_ms}: {batch:?}");
     for After { name, state, expires_ms } in after {
@@ -139,7 +155,10 @@ fn check(place: &str, step: &Step, replies: &mut impl Iterator<Item = Value>) {
         if let Some(expires_ms) = expires_ms {
             let due = expires_ms.saturating_sub(*now_ms).max(1) + TEST_SLACK_MS;
             let ttl_ms = u64::try_from(ttl_ms).unwrap_or_else(|_| panic!("{place}: {name} has no expiry"));
-            assert!(ttl_ms <= due && due - ttl_ms < TEST_SLACK_MS / 2, "{place}: {name}: {ttl_ms} of {due}, at {now_ms}: {batch:?} {said:?}");
+            assert!(
+                ttl_ms <= due && due - ttl_ms < TEST_SLACK_MS / 2,
+                "{place}: {name}: {ttl_ms} of {due}, at {now_ms}: {batch:?} {said:?}"
+            );
         }
     }
 }
@@ -282,7 +301,9 @@ fn random_take(
         0 | 1 => Act::Take(Manner::All),
         2 => Act::Take(Manner::Some),
         3 => Act::Take(Manner::Force),
-        _ if mine.is_empty() || random.one_in(6) => Act::Refund { receipt: random.next() >> random.below(60) },
+        _ if mine.is_empty() || random.one_in(6) => {
+            Act::Refund { receipt: random.next() >> random.below(60) }
+        }
         _ => {
             let (_, receipt, taken) = *mine[random.index(mine.len())];
             n = if random.one_in(4) { n } else { taken };
@@ -338,7 +359,9 @@ fn limit(random: &mut Random, kind: &str, window_ms: u64) -> Limit {
         "sliding_window" => Limit::sliding_window(requests, window_ms),
         "sliding_log" => Limit::sliding_log(requests.min(1_000), window_ms),
         "sliding_buckets" => {
-            let buckets = [60, 10, 4, 1].into_iter().find(|of| window_ms.is_multiple_of(*of) && window_ms >= of * 1_000);
+            let buckets = [60, 10, 4, 1]
+                .into_iter()
+                .find(|of| window_ms.is_multiple_of(*of) && window_ms >= of * 1_000);
             Limit::sliding_buckets(requests, window_ms, u8::try_from(buckets.unwrap_or(1)).expect("few"))
         }
         _ => return bucket(random, kind, requests, window_ms),

@@ -28,7 +28,13 @@ impl Oracle {
             .collect()
     }
 
-    fn group(&mut self, namespace: &str, group: &Group<'_>, names: &[&String], now: Timestamp) -> GroupAnswer {
+    fn group(
+        &mut self,
+        namespace: &str,
+        group: &Group<'_>,
+        names: &[&String],
+        now: Timestamp,
+    ) -> GroupAnswer {
         let before = (self.states.clone(), self.expiries.clone());
         let moment = |take: &Take<'_>| Moment { now, shift: window_shift(namespace, take) };
         let outcomes: Vec<Outcome> = group
@@ -41,7 +47,8 @@ impl Oracle {
             })
             .collect();
         let wants_all = |take: &Take<'_>| take.act == Act::Take(Manner::All);
-        let failed = group.takes.iter().zip(&outcomes).any(|(take, outcome)| wants_all(take) && outcome.is_refused());
+        let failed =
+            group.takes.iter().zip(&outcomes).any(|(take, outcome)| wants_all(take) && outcome.is_refused());
         if !failed {
             return GroupAnswer { takes: outcomes };
         }

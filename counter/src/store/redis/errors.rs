@@ -17,9 +17,9 @@ impl Trouble {
         let stays = |error| Self { error, ends_connection: false };
         let ends = |error| Self { error, ends_connection: true };
         match error.code() {
-            Some("OOM") => {
-                stays(StoreError::Full("Redis has reached its maxmemory; give it more, or fewer keys".to_owned()))
-            }
+            Some("OOM") => stays(StoreError::Full(
+                "Redis has reached its maxmemory; give it more, or fewer keys".to_owned(),
+            )),
             // After a failover the address may lead to the new master, but only a new connection goes there.
             Some("READONLY") => ends(unreachable("it is a read-only replica")),
             Some("LOADING") => ends(unreachable("Redis is loading its data")),
@@ -29,7 +29,9 @@ impl Trouble {
                 ends(unreachable(&format!("Redis refuses this user or password: {said}")))
             }
             Some("MISCONF" | "NOREPLICAS") => stays(unreachable(&format!("Redis refuses writes: {said}"))),
-            Some(_) if !error.is_unrecoverable_error() && !error.is_io_error() => stays(StoreError::Broken(said)),
+            Some(_) if !error.is_unrecoverable_error() && !error.is_io_error() => {
+                stays(StoreError::Broken(said))
+            }
             _ => ends(unreachable(&said)),
         }
     }

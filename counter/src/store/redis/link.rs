@@ -85,8 +85,7 @@ impl Link {
 
     async fn connect(&self) -> Current {
         // The deadline of each call is ours: the library's own would end calls that still have time.
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connecting = async {
             let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
             let connection = connection.map_err(|error| Trouble::of(&error).error)?;

@@ -100,9 +100,8 @@ mod tests {
     use super::*;
 
     fn name(namespace: &str, rule: &str, limit: &str, key: &str) -> String {
-        let text = format!(
-            r#"{{"groups":[{{"takes":[{{"rule":"{rule}","limit":{limit},"key":"{key}"}}]}}]}}"#
-        );
+        let text =
+            format!(r#"{{"groups":[{{"takes":[{{"rule":"{rule}","limit":{limit},"key":"{key}"}}]}}]}}"#);
         let batch = Batch::from_json(text.as_bytes()).expect("the test's own batch is valid");
         Names::new("tidegate").counter(namespace, &batch.groups[0].takes[0])
     }

@@ -84,7 +84,8 @@ impl Pipe {
         let abandoned_before = self.abandoned.load(Ordering::Acquire);
         let mut in_flight = InFlight { pipe: self, room_taken, abandoned_before, answered: false };
         let mut connection = self.connection.clone();
-        let answer = tokio::time::timeout_at(deadline.into(), cmd.query_async::<Value>(&mut connection)).await;
+        let answer =
+            tokio::time::timeout_at(deadline.into(), cmd.query_async::<Value>(&mut connection)).await;
         let Ok(answer) = answer else {
             self.doubt.notify_one();
             return Err(Failed::Error(StoreError::Deadline));
