@@ -242,7 +242,8 @@ fn when_full_default(key: &[KeyPart]) -> WhenFull {
     if key.iter().all(|part| part.source.is_fixed()) { WhenFull::Strict } else { WhenFull::Lenient }
 }
 
-pub(crate) fn is_rule_name(text: &str) -> bool {
+/// Whether a rule can have this name.
+pub fn is_rule_name(text: &str) -> bool {
     let is_fine =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     let starts_well = text.starts_with(|c: char| c.is_ascii_lowercase());

@@ -12,7 +12,10 @@ mod batch_walk;
 #[cfg(feature = "schema")]
 pub mod form;
 mod identity;
+#[cfg(feature = "schema")]
+pub mod openapi;
 mod postcard;
+mod problem;
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
@@ -25,8 +28,10 @@ pub use crate::rule_json::NAME_LEN_MAX as RULE_LEN_MAX;
 use crate::limit::RuleLimit;
 use crate::rule::WhenFull;
 
+pub use crate::rule_json::is_rule_name;
 pub use identity::{PUBLIC_KEY, counter_hash, limit_tag, subject_hash, window_shift};
 pub use postcard::BadAnswer;
+pub use problem::{PROBLEM_JSON, Problem};
 
 /// The content type of JSON.
 pub const JSON: &str = "application/json";
