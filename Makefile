@@ -20,6 +20,9 @@ export TIDEGATE_WASM := $(CURDIR)/target/tidegate_filter.wasm
 # The same with bugs that the simulation must find. Never shipped.
 export TIDEGATE_PLANTED_WASM := $(CURDIR)/target/tidegate_filter_planted.wasm
 
+SCHEMATHESIS_VERSION := 4.32.5
+SCHEMATHESIS := $(TIDEGATE_CACHE)/schemathesis-$(SCHEMATHESIS_VERSION)/bin/schemathesis
+
 STRIP_EXPORTS := target/tools/strip-exports
 WASM_TEST_RUNNER := target/tools/wasm-test-runner
 SETUP := tools/setup.sh
@@ -28,16 +31,21 @@ SETUP := tools/setup.sh
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: wasm envoy ## Show Tidegate limit three clients in a real Envoy, then let you try (ONCE=1: stop after the table)
 	@cargo build --locked --package tidegate-e2e --bin demo
 	@exec cargo run --quiet --locked --package tidegate-e2e --bin demo -- $(if $(ONCE),--once)
 
+.PHONY: demo-counter
+demo-counter: need-rust need-curl ## Show the counter with curl: takes, a denial, a group, metrics
+	@cargo build --quiet --locked --package tidegate
+	@cli/demo.sh "$(CARGO_TARGET_DIR)/debug/tidegate"
+
 .PHONY: test
-test: ## Run every check: lint, unit, wasm-test, sim, e2e
-	@for part in lint unit wasm-test sim e2e; do \
+test: ## Run every check: lint, unit, openapi, wasm-test, sim, e2e
+	@for part in lint unit openapi wasm-test sim e2e; do \
 		printf '\n== %s\n' "$$part"; \
 		$(MAKE) "$$part" || { printf '\ntest: failed in %s\n' "$$part" >&2; exit 1; }; \
 	done
@@ -71,9 +79,14 @@ lint: need-wasm-target need-lint-tools ## Check formatting and clippy, natively 
 	$(IN_TOOLS) cargo clippy --release --locked --package strip-exports --all-targets -- -D warnings
 
 .PHONY: unit
-unit: need-rust ## Run the native tests that need no Envoy
+unit: need-rust need-redis need-curl ## Run the native tests that need no Envoy
 	cargo test --locked --workspace --exclude tidegate-e2e --exclude tidegate-sim --all-features
 	$(IN_TOOLS) cargo test --release --locked --package strip-exports
+
+.PHONY: openapi
+openapi: need-rust $(SCHEMATHESIS) ## Hold the counter to its OpenAPI document, with requests made from it by schemathesis
+	@cargo build --locked --package tidegate
+	@tools/openapi.sh "$(CARGO_TARGET_DIR)/debug/tidegate" "$(SCHEMATHESIS)"
 
 .PHONY: wasm-test
 wasm-test: need-wasm-target need-node $(WASM_TEST_RUNNER) ## Run the core's and the config's tests on wasm32, under Node
@@ -125,9 +138,16 @@ sim-hunt: planted-wasm ## Say after how many seeds the simulation finds each pla
 sim-costs: wasm ## Write the table of what a request costs anew
 	@cargo run --quiet --locked --package tidegate-sim -- costs tests/sim/costs.md
 
+.PHONY: bench-counter
+bench-counter: need-rust need-redis ## Measure the counter on one core beside an echo handler and bare Redis; writes docs/counter-bench.md
+	@cargo build --quiet --locked --release --package tidegate
+	@cd bench && CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/bench" cargo run --quiet --locked --release --package bench-counter -- \
+		"$(CARGO_TARGET_DIR)/release/tidegate" ../docs/counter-bench.md
+
 .PHONY: fmt
 fmt: need-lint-tools ## Format the code
 	cargo fmt
+	cd bench && cargo fmt
 	cd tools && cargo fmt
 
 .PHONY: schema
@@ -135,7 +155,7 @@ schema: need-rust ## Write the JSON Schema of the config language anew, from its
 	cargo run --quiet --locked --package tidegate-config --all-features --example schema
 
 .PHONY: setup
-setup: need-wasm-target need-lint-tools need-node envoy $(STRIP_EXPORTS) $(WASM_TEST_RUNNER) ## Get all that the other targets need (they do so themselves)
+setup: need-wasm-target need-lint-tools need-node need-redis need-curl envoy $(STRIP_EXPORTS) $(WASM_TEST_RUNNER) $(SCHEMATHESIS) ## Get all that the other targets need (they do so themselves)
 
 .PHONY: clean
 clean: ## Remove what was built here (the shared cache stays)
@@ -143,7 +163,7 @@ clean: ## Remove what was built here (the shared cache stays)
 
 # What the targets need. A file that is there is not fetched again.
 
-.PHONY: need-rust need-wasm-target need-lint-tools need-node
+.PHONY: need-rust need-wasm-target need-lint-tools need-node need-redis need-curl
 need-rust:
 	@$(SETUP) rust
 need-wasm-target: need-rust
@@ -152,12 +172,19 @@ need-lint-tools: need-rust
 	@$(SETUP) lint-tools
 need-node:
 	@$(SETUP) node
+need-redis:
+	@$(SETUP) redis
+need-curl:
+	@$(SETUP) curl
 
 .PHONY: envoy
 envoy: $(filter $(CACHED_ENVOY),$(TIDEGATE_ENVOY))
 
 $(CACHED_ENVOY):
 	@$(SETUP) envoy $(ENVOY_VERSION) "$@"
+
+$(SCHEMATHESIS):
+	@$(SETUP) schemathesis $(SCHEMATHESIS_VERSION) "$(dir $(patsubst %/,%,$(dir $@)))"
 
 TOOLS_SOURCES := tools/Cargo.toml tools/Cargo.lock $(wildcard tools/*/Cargo.toml tools/*/src/*.rs)
 $(STRIP_EXPORTS) $(WASM_TEST_RUNNER): $(TOOLS_SOURCES) | need-rust

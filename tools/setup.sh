@@ -6,6 +6,9 @@
 #   setup.sh wasm-target              the standard library for wasm32-unknown-unknown
 #   setup.sh lint-tools               rustfmt and clippy
 #   setup.sh node                     checks for Node
+#   setup.sh redis                    redis-server, for the counter's tests
+#   setup.sh curl                     curl, for the demo and the README's example
+#   setup.sh schemathesis VERSION DIR that release of schemathesis, in an environment of its own
 #   setup.sh envoy VERSION FILE       that release of Envoy, as FILE
 #   setup.sh tool NAME FILE           the program NAME of this folder, as FILE
 set -euo pipefail
@@ -84,6 +87,38 @@ check_node() {
     at_least "${version#v}" "$node_major_min" || fail "node is too old, this is $version: $advice"
 }
 
+# Debian starts the server when it is installed; the tests start their own, so that one is kept from running.
+install_redis() {
+    ! have redis-server || return 0
+    if [ "$(id -u)" -eq 0 ] && have apt-get; then
+        local policy=/usr/sbin/policy-rc.d made=
+        [ -e "$policy" ] || { printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy" && made=1; }
+        apt_install redis-server || true
+        [ -z "$made" ] || rm -f "$policy"
+    fi
+    have redis-server ||
+        fail "redis-server is missing: the counter's tests start their own; install it (Debian: apt-get install redis-server)."
+}
+
+check_curl() {
+    have curl || apt_install curl ||
+        fail "curl is missing: the demo and the README's example call the counter with it; install it (Debian: apt-get install curl)."
+}
+
+# An environment cannot be moved: what is half made is told by the program that is not there yet.
+install_schemathesis() {
+    local version=$1 dir=$2
+    have python3 ||
+        fail "python3 is missing: schemathesis, which holds the counter to its OpenAPI document, needs it; install python3 and python3-venv."
+    say "installing schemathesis $version (once, into $(short "$cache"))"
+    rm -rf "$dir"
+    mkdir -p "$cache"
+    make_venv "$dir" ||
+        fail "python3 cannot make a virtual environment, in which schemathesis is fetched; install python3-venv."
+    quietly "$dir/bin/python" -m pip install --disable-pip-version-check "schemathesis==$version" ||
+        fail "pip could not get schemathesis $version from PyPI (see above): check the network."
+}
+
 # Makes a Python environment in $1. Plain Debian has Python without what a new environment needs.
 make_venv() {
     python3 -m venv "$1" >/dev/null 2>&1 && return
@@ -132,6 +167,9 @@ case ${1-} in
     wasm-target) install_wasm_target ;;
     lint-tools) install_lint_tools ;;
     node) check_node ;;
+    redis) install_redis ;;
+    curl) check_curl ;;
+    schemathesis) install_schemathesis "${2:?}" "${3:?}" ;;
     envoy) install_envoy "${2:?}" "${3:?}" ;;
     tool) build_tool "${2:?}" "${3:?}" ;;
     *) fail "unknown part: ${1-nothing}; the head of this script lists them." ;;

@@ -20,7 +20,8 @@ pub const RULES_MAX: usize = 10_000;
 pub const VERSION: u64 = 1;
 
 pub(crate) const ROUTE_NAME_LEN_MAX: usize = 256;
-const NAMESPACE_LEN_MAX: usize = 64;
+/// The longest namespace.
+pub const NAMESPACE_LEN_MAX: usize = 64;
 const FIELDS: &[&str] = &[
     "$schema",
     "version",
@@ -182,6 +183,11 @@ fn read_version(node: &Node, report: &mut Report) -> Option<u64> {
         return None;
     }
     Some(VERSION)
+}
+
+pub(crate) fn is_namespace(text: &str) -> bool {
+    // One that is plain has one byte for each character.
+    (1..=NAMESPACE_LEN_MAX).contains(&text.len()) && text.chars().all(is_plain)
 }
 
 pub(crate) fn read_namespace(node: &Node, report: &mut Report) -> Option<String> {

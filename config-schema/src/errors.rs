@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::place::Place;
+
 /// At most this many errors are kept; the rest are counted.
 pub const ERRORS_MAX: usize = 100;
 
@@ -57,6 +59,18 @@ impl ConfigErrors {
     /// How many were found beyond those that are kept.
     pub fn more(&self) -> usize {
         self.more
+    }
+}
+
+impl ConfigErrors {
+    /// The same errors where the whole is not a config but `root`.
+    pub(crate) fn about(mut self, root: &str) -> Self {
+        for error in &mut self.errors {
+            if error.path == Place::Root.to_string() {
+                root.clone_into(&mut error.path);
+            }
+        }
+        self
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::errors::ConfigError;
 
@@ -32,25 +32,28 @@ pub(crate) fn parse(text: &[u8]) -> Result<Json, ConfigError> {
         let advice = r#"is empty; the least that is allowed is {"rules": []}"#;
         return Err(ConfigError::new("config", advice));
     }
+    tree(text).map_err(|place| {
+        // Envoy hands over a google.protobuf.Struct as its binary form: seen by control bytes, which no JSON text
+        // has.
+        let is_binary = text.iter().any(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace());
+        let advice = "; it looks binary: in Envoy, give the JSON text as a google.protobuf.StringValue";
+        ConfigError::new("config", format!("{place}{}", if is_binary { advice } else { "" }))
+    })
+}
+
+/// The same for any JSON text; an error says where the text is no JSON.
+pub(crate) fn tree(text: &[u8]) -> Result<Json, String> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let tree = Tree { depth: 0 }.deserialize(&mut deserializer);
     let whole = tree.and_then(|tree| deserializer.end().map(|()| tree));
-    whole.map_err(|error| ConfigError::new("config", syntax_message(&error, text)))
+    whole.map_err(|error| syntax_message(&error))
 }
 
-fn syntax_message(error: &serde_json::Error, text: &[u8]) -> String {
+fn syntax_message(error: &serde_json::Error) -> String {
     let (line, column) = (error.line(), error.column());
     let reason = error.to_string();
     let reason = reason.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&reason);
-    let place = format!("is not valid JSON at line {line}, column {column}: {reason}");
-    // Envoy hands over a google.protobuf.Struct as its binary form: seen by control bytes, which no JSON text
-    // has.
-    if text.iter().any(|byte| byte.is_ascii_control() && !byte.is_ascii_whitespace()) {
-        return format!(
-            "{place}; it looks binary: in Envoy, give the JSON text as a google.protobuf.StringValue"
-        );
-    }
-    place
+    format!("is not valid JSON at line {line}, column {column}: {reason}")
 }
 
 /// Builds a tree and knows how deep it is already.
@@ -74,6 +77,12 @@ impl<'de> DeserializeSeed<'de> for Tree {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
         deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Tree { depth: 0 }.deserialize(deserializer)
     }
 }
 

@@ -80,6 +80,7 @@ mod suggest;
 mod table;
 mod template;
 mod text;
+pub mod wire;
 
 pub use body::{BODY_CONTENT_TYPE_DEFAULT, Body, Denial};
 pub use cidr::Cidr;

@@ -25,7 +25,7 @@ pub(crate) fn read_limits(node: &Node, report: &mut Report) -> Option<Vec<RuleLi
     read.into_iter().collect()
 }
 
-fn read_limit(node: &Node, report: &mut Report) -> Option<RuleLimit> {
+pub(crate) fn read_limit(node: &Node, report: &mut Report) -> Option<RuleLimit> {
     if node.is_text() {
         return read_short(node, report);
     }
@@ -45,12 +45,22 @@ fn read_short(node: &Node, report: &mut Report) -> Option<RuleLimit> {
         node.report(report, format!("{} is not a limit; {advice}", quoted(text)));
         return None;
     };
-    let limit = match window {
-        Window::Ms(ms) => Limit::sliding_window(requests, ms),
-        Window::Day | Window::Month => Limit::fixed_window(requests, window),
-    };
+    let limit = plain_limit(requests, window);
     let limit = limit.inspect_err(|error| node.report(report, error.to_string())).ok()?;
     Some(RuleLimit::plain(limit))
+}
+
+/// The limit of a short text, if it is one.
+pub(crate) fn short_limit(text: &str) -> Option<RuleLimit> {
+    let (requests, window) = parse_short(text)?;
+    plain_limit(requests, window).ok().map(RuleLimit::plain)
+}
+
+fn plain_limit(requests: u64, window: Window) -> Result<Limit, LimitError> {
+    match window {
+        Window::Ms(ms) => Limit::sliding_window(requests, ms),
+        Window::Day | Window::Month => Limit::fixed_window(requests, window),
+    }
 }
 
 fn parse_short(text: &str) -> Option<(u64, Window)> {

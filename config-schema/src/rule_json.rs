@@ -19,7 +19,8 @@ use crate::rule::{KeyMissing, Mode, Rule, WhenFull};
 use crate::statuses::Statuses;
 use crate::subjects::Subjects;
 
-const NAME_LEN_MAX: usize = 64;
+/// The longest name of a rule.
+pub const NAME_LEN_MAX: usize = 64;
 const PERCENT_MAX: u8 = 100;
 const FIELDS: &[&str] = &[
     "name",
@@ -64,7 +65,7 @@ impl Rule {
         let object = node.object(FIELDS, report)?;
         let advice = "give the rule a name of its own, such as \"login\"";
         let name = object.required("name", advice, report, |node, report| {
-            let name = read_name(node, report)?;
+            let name = read_rule_name(node, report)?;
             context.names.claim_metric(&name, index, node, report)?;
             Some(name)
         });
@@ -260,12 +261,17 @@ fn when_full_default(key: &[KeyPart]) -> WhenFull {
     if key.iter().all(|part| part.source.is_fixed()) { WhenFull::Strict } else { WhenFull::Lenient }
 }
 
-fn read_name(node: &Node, report: &mut Report) -> Option<String> {
-    let text = node.text(report)?;
+/// Whether a rule can have this name.
+pub fn is_rule_name(text: &str) -> bool {
     let is_fine =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
     let starts_well = text.starts_with(|c: char| c.is_ascii_lowercase());
-    if starts_well && text.len() <= NAME_LEN_MAX && text.bytes().all(is_fine) {
+    starts_well && text.len() <= NAME_LEN_MAX && text.bytes().all(is_fine)
+}
+
+pub(crate) fn read_rule_name(node: &Node, report: &mut Report) -> Option<String> {
+    let text = node.text(report)?;
+    if is_rule_name(text) {
         return Some(text.to_owned());
     }
     let advice = "a small letter, then up to 63 small letters, digits, \"-\" or \"_\"";

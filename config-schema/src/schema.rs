@@ -23,7 +23,7 @@ pub(crate) fn json_schema() -> Schema {
 }
 
 /// Undoes what Rust's types and comments bring along and JSON does not know.
-fn tidy(schema: &mut Schema) {
+pub(crate) fn tidy(schema: &mut Schema) {
     // `None` means that a field is absent; null is refused.
     if schema.get("default").is_some_and(Value::is_null) {
         schema.remove("default");

@@ -97,7 +97,8 @@ impl TokenBucket {
         let idle = refill.saturating_sub(self.missing);
         Self {
             at: self.at.max(now),
-            missing: self.missing.saturating_sub(refill),
+            // One that begins to warm up may come with more than its state has room for.
+            missing: self.missing.saturating_sub(refill).min(numbers.missing_max()),
             cold: numbers.cold_max.map(|max| self.cold.unwrap_or(0).saturating_add(idle).min(max)),
         }
     }

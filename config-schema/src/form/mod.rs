@@ -11,3 +11,5 @@ mod response;
 mod rule;
 
 pub(crate) use config::ConfigForm;
+pub(crate) use limit::LimitForm;
+pub(crate) use parts::{NAME_PATTERN, PLAIN_PATTERN};

@@ -7,6 +7,7 @@ use crate::conditions::VALUE_LEN_MAX;
 use crate::header_name::HEADER_NAME_LEN_MAX;
 
 pub(crate) const DURATION_PATTERN: &str = "^[1-9][0-9]{0,10}(ms|s|m|h|d)$";
+pub(crate) const NAME_PATTERN: &str = r"^[a-z][a-z0-9_-]{0,63}$";
 pub(crate) const PLAIN_PATTERN: &str = r"^[A-Za-z0-9._-]{1,64}$";
 /// What can stand on one line: no control characters.
 pub(crate) const LINE_PATTERN: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";

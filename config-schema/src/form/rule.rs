@@ -7,7 +7,7 @@ use tidegate_core::REQUESTS_MAX;
 use super::key::{KeyPartForm, PlanByForm};
 use super::limit::LimitForm;
 use super::matches::MatchForm;
-use super::parts::{self, LINE_PATTERN, PLAIN_PATTERN};
+use super::parts::{self, LINE_PATTERN, NAME_PATTERN, PLAIN_PATTERN};
 use super::response::ResponseForm;
 use crate::global::{self, OnFailure, WhenEmpty};
 use crate::key::KEY_PARTS_MAX;
@@ -30,7 +30,7 @@ pub(crate) struct RuleForm {
     /// The rule's name in metrics, logs and responses; no two rules may share it, with `-` and `_` taken as
     /// one. Counts belong to it: they start again when the rule is renamed, or when the algorithm or the window
     /// of a limit changes, and go on when only the number of requests does.
-    #[schemars(regex(pattern = r"^[a-z][a-z0-9_-]{0,63}$"))]
+    #[schemars(regex(pattern = NAME_PATTERN))]
     name: String,
     /// Which requests the rule is about. Default: all.
     #[schemars(rename = "match", default, with = "MatchForm")]

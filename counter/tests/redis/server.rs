@@ -1,0 +1,157 @@
+//! A redis-server of a test's own.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often another port is tried if somebody else took the one that was free.
+const PORTS_TRIED_MAX: u32 = 5;
+const START_MAX: Duration = Duration::from_secs(20);
+
+/// A server that ends with the test.
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    child: Child,
+    args: Vec<String>,
+    dir: Dir,
+}
+
+/// A folder that ends with the test.
+pub(crate) struct Dir(PathBuf);
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tidegate-redis-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder for the server");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With more arguments, as on its command line.
+    pub(crate) fn start_with(args: &[&str]) -> Self {
+        Self::start_in(Dir::new(), args)
+    }
+
+    pub(crate) fn start_in(dir: Dir, args: &[&str]) -> Self {
+        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        for _ in 0..PORTS_TRIED_MAX {
+            let port = free_port();
+            let mut child = spawn(port, &args, dir.path());
+            if comes_up(&mut child, port) {
+                return Self { port, child, args, dir };
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        panic!("redis-server does not start; its log is in {}", dir.path().display());
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Ends it as a crash does.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Starts it again where it was, with what it had on disk.
+    pub(crate) fn restart(&mut self) {
+        self.child = spawn(self.port, &self.args, self.dir.path());
+        assert!(comes_up(&mut self.child, self.port), "redis-server comes back");
+    }
+
+    /// Stops it without telling anybody: connections stay, answers do not come.
+    pub(crate) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    /// A connection of the test's own.
+    pub(crate) fn connection(&self) -> redis::Connection {
+        let client = redis::Client::open(self.url()).expect("a valid URL");
+        client.get_connection().expect("the server is up")
+    }
+
+    /// One command of the test's own, its words apart by spaces.
+    pub(crate) fn run<T: redis::FromRedisValue>(&self, command: &str) -> T {
+        let mut cmd = redis::Cmd::new();
+        for word in command.split(' ') {
+            cmd.arg(word);
+        }
+        cmd.query(&mut self.connection()).expect("the server takes the command")
+    }
+
+    fn signal(&self, signal: &str) {
+        let done = Command::new("kill").arg(signal).arg(self.child.id().to_string()).status();
+        assert!(done.expect("kill runs").success());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("bound").port()
+}
+
+fn spawn(port: u16, args: &[String], dir: &Path) -> Child {
+    let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).expect("a log");
+    Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
+        .arg("--dir")
+        .arg(dir)
+        .args(args)
+        .stdin(Stdio::null())
+        .stderr(log.try_clone().expect("a log"))
+        .stdout(log)
+        .spawn()
+        .expect("redis-server starts; `tools/setup.sh redis` installs it")
+}
+
+/// Whether it takes connections before long; not if it ends.
+fn comes_up(child: &mut Child, port: u16) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < START_MAX {
+        if child.try_wait().expect("it can be asked").is_some() {
+            return false;
+        }
+        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
