@@ -90,7 +90,8 @@ impl Drop for TempFile {
 
 #[test]
 fn check_says_all_that_is_wrong() {
-    let good = TempFile::new("good.json", r#"{"rules": [{"name": "r", "key": ["client_ip"], "limits": ["1/s"]}]}"#);
+    let good =
+        TempFile::new("good.json", r#"{"rules": [{"name": "r", "key": ["client_ip"], "limits": ["1/s"]}]}"#);
     assert_eq!(
         run(&mut tidegate(&["check", good.path()])),
         (format!("{}: fine, 1 rule\n", good.path()), String::new(), Some(0))
@@ -133,8 +134,16 @@ fn serve_says_what_is_wrong_with_its_options() {
     let bad_value = TempFile::new("bad.json", r#"{"head-time": "5"}"#);
     let free = ["--listen", "127.0.0.1:0"];
     let cases: &[(&[&str], i32, &str)] = &[
-        (&["--listen", &taken], 3, "another program listens there; stop it, or choose another port with --listen"),
-        (&["--listen", "0.0.0.0:0"], 2, "without a token only this machine may call, and 0.0.0.0:0 is open to others"),
+        (
+            &["--listen", &taken],
+            3,
+            "another program listens there; stop it, or choose another port with --listen",
+        ),
+        (
+            &["--listen", "0.0.0.0:0"],
+            2,
+            "without a token only this machine may call, and 0.0.0.0:0 is open to others",
+        ),
         (&["--listen", "[::]:0"], 2, "without a token only this machine may call"),
         (&["--store", "redis://127.0.0.1:1"], 4, "the store at 127.0.0.1:1 cannot be used"),
         (&["--store", "redis-cluster://h"], 2, "Redis Cluster is not supported yet"),
@@ -169,7 +178,8 @@ fn serve_answers_and_ends_when_told() {
     assert_eq!(serving.curl(&["/readyz"]), "ready\n");
     let (logs, code) = serving.stop();
     assert_eq!(code, Some(0));
-    for line in ["no token is asked for: only this machine may call", "run only one", "listening", "stopped"] {
+    for line in ["no token is asked for: only this machine may call", "run only one", "listening", "stopped"]
+    {
         assert!(logs.contains(line), "{line} is not in\n{logs}");
     }
 }
@@ -243,7 +253,9 @@ fn the_readme_is_true() {
 fn help_is_for_newcomers() {
     let (stdout, _, code) = run(&mut tidegate(&["serve", "--help"]));
     assert_eq!(code, Some(0));
-    for text in ["127.0.0.1:7070", "TIDEGATE_MAX_KEYS", "Without options it listens on this machine only", "redis://"] {
+    for text in
+        ["127.0.0.1:7070", "TIDEGATE_MAX_KEYS", "Without options it listens on this machine only", "redis://"]
+    {
         assert!(stdout.contains(text), "{text} is not in\n{stdout}");
     }
 }
