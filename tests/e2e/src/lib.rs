@@ -17,4 +17,4 @@ pub mod window;
 
 pub use envoy::Envoy;
 pub use fault::Fault;
-pub use setup::{Filter, Setup};
+pub use setup::{Filter, Part, Setup};
