@@ -129,7 +129,7 @@ impl Setup {
 
     /// The same with other limits.
     #[must_use]
-    pub(crate) fn with_limits(&self, limits: Value) -> Self {
+    pub fn with_limits(&self, limits: Value) -> Self {
         Self { filter: Filter::Tidegate(limits), ..self.clone() }
     }
 

@@ -11,6 +11,9 @@
 //! - [`config_update`]: limits change while Envoy runs, and counts stay.
 //! - [`shadow`]: what shadow mode lets through and says.
 //! - [`hostile_requests`]: requests made to break a filter or to slip past a limit.
+//! - [`keys`], [`client_ip`], [`jwt`], [`mtls`]: who is counted, from every source of a key.
+//! - [`plans`]: limits by plan, and a plan that changes.
+//! - [`routes`]: limits by route, and a route without any.
 //! - [`responses`]: what a client sees, allowed and denied.
 //! - [`demo`]: `make demo` does what it says.
 //! - [`readme_and_docs`]: what README and docs say is so.
@@ -20,6 +23,7 @@
 
 mod algorithms;
 mod all_or_none;
+mod client_ip;
 mod common;
 mod config_update;
 mod demo;
@@ -27,8 +31,13 @@ mod exact;
 mod flood;
 mod harness;
 mod hostile_requests;
+mod jwt;
+mod keys;
 mod markdown;
 mod module;
+mod mtls;
+mod plans;
 mod readme_and_docs;
 mod responses;
+mod routes;
 mod shadow;
