@@ -14,7 +14,10 @@
 //! - [`keys`], [`client_ip`], [`jwt`], [`mtls`]: who is counted, from every source of a key.
 //! - [`plans`]: limits by plan, and a plan that changes.
 //! - [`routes`]: limits by route, and a route without any.
+//! - [`ways_round`]: ways round a limit, each tried.
 //! - [`responses`]: what a client sees, allowed and denied.
+//! - [`standards`]: what clients' libraries make of it: structured fields, HEAD, gRPC.
+//! - [`observability`]: metrics in Prometheus, decisions in the access log.
 //! - [`demo`]: `make demo` does what it says.
 //! - [`readme_and_docs`]: what README and docs say is so.
 //!
@@ -36,8 +39,11 @@ mod keys;
 mod markdown;
 mod module;
 mod mtls;
+mod observability;
 mod plans;
 mod readme_and_docs;
 mod responses;
 mod routes;
 mod shadow;
+mod standards;
+mod ways_round;
