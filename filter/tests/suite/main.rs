@@ -9,12 +9,14 @@
 //! - `races`: other VMs that write between our read and our write.
 //! - `table`: layout, growth, namespaces, displacement.
 //! - `faults`: every status from every call, and any bytes from any of them.
+//! - `fuzz`: hostile requests from a seed, by the ten thousand.
 
 #![allow(missing_docs, reason = "tests explain themselves by their names")]
 
 mod algorithms;
 mod budget;
 mod faults;
+mod fuzz;
 mod language;
 mod limits;
 mod mock;

@@ -9,6 +9,8 @@
 //! - [`flood`]: a flood of keys costs no memory, frees no one who is over a strict limit, displaces no
 //!   other rule's counts and shuts out no newcomer.
 //! - [`config_update`]: limits change while Envoy runs, and counts stay.
+//! - [`kill_switch`]: everything, or one rule, off and on again under load.
+//! - [`proxy_faults`]: resets, aborts, updates every second, a VM that the host kills.
 //! - [`shadow`]: what shadow mode lets through and says.
 //! - [`hostile_requests`]: requests made to break a filter or to slip past a limit.
 //! - [`keys`], [`client_ip`], [`jwt`], [`mtls`]: who is counted, from every source of a key.
@@ -36,11 +38,13 @@ mod harness;
 mod hostile_requests;
 mod jwt;
 mod keys;
+mod kill_switch;
 mod markdown;
 mod module;
 mod mtls;
 mod observability;
 mod plans;
+mod proxy_faults;
 mod readme_and_docs;
 mod responses;
 mod routes;
