@@ -22,6 +22,7 @@
 //! - [`observability`]: metrics in Prometheus, decisions in the access log.
 //! - [`demo`]: `make demo` does what it says.
 //! - [`readme_and_docs`]: what README and docs say is so.
+//! - [`guides`]: what the guides show is so, and the plots are current.
 //!
 //! No test looks at how long something took; where time must pass, a test polls for what it waits for. A
 //! limit that is counted has a window that began just now (`window::just_begun`), so that none ends meanwhile.
@@ -34,6 +35,7 @@ mod config_update;
 mod demo;
 mod exact;
 mod flood;
+mod guides;
 mod harness;
 mod hostile_requests;
 mod jwt;
