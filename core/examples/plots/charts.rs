@@ -56,7 +56,7 @@ fn last_minute() -> Result<String, LimitError> {
             (0..=SHOWN_MS).step_by(1_000).map(|end| (end, number(count(end)))).collect();
         let most = points.iter().map(|(_, value)| *value).fold(0.0, f64::max);
         chart.panel(&format!("{name}: at most {most:.0}"), Some(number_of(LIMIT)), |panel| {
-            panel.line(&points)
+            panel.line(&points);
         });
     }
     Ok(chart.finish())
@@ -73,7 +73,9 @@ fn when_admitted() -> Result<String, LimitError> {
     );
     for (name, limit) in algorithms()? {
         let admitted = admitted(&limit, (QUIET_MS..SHOWN_MS).step_by(step(ASKS_EVERY_MS)));
-        chart.panel(name, None, |panel| panel.bars(&binned(&admitted, SHOWN_MS, BIN_MS), BIN_MS));
+        chart.panel(name, None, |panel| {
+            panel.bars(&binned(&admitted, SHOWN_MS, BIN_MS), BIN_MS);
+        });
     }
     Ok(chart.finish())
 }
@@ -90,7 +92,9 @@ fn warm_up() -> Result<String, LimitError> {
     for (name, warm_up_ms) in [("token_bucket", 0), ("token_bucket, \"warm_up\": \"20s\"", 20_000)] {
         let limit = Limit::token_bucket(10, 1_000, 10, warm_up_ms)?;
         let admitted = admitted(&limit, (0..SHOWN_MS).step_by(50));
-        chart.panel(name, Some(10.0), |panel| panel.bars(&binned(&admitted, SHOWN_MS, 1_000), 1_000));
+        chart.panel(name, Some(10.0), |panel| {
+            panel.bars(&binned(&admitted, SHOWN_MS, 1_000), 1_000);
+        });
     }
     Ok(chart.finish())
 }

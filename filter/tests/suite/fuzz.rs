@@ -35,25 +35,25 @@ const REQUESTS_PER_SEED: usize = 200;
 fn hostile_requests() {
     let soak = std::env::var_os("TIDEGATE_SOAK").is_some_and(|value| value == "1");
     let seeds = if soak { 3_000 } else { 150 };
-    let mut seen = Seen::default();
+    let mut ends = Ends::default();
     for seed in 1..=seeds {
-        run(seed, &mut seen);
+        run(seed, &mut ends);
     }
     // A generator that never gets past the first check would find nothing.
-    let Seen { passed, denied, unreadable } = seen;
+    let Ends { passed, denied, unreadable } = ends;
     assert!(passed > 1_000 && denied > 1_000 && unreadable > 300, "{passed}, {denied}, {unreadable}");
 }
 
 /// How many requests met which end.
 #[derive(Default)]
-struct Seen {
+struct Ends {
     passed: usize,
     denied: usize,
     unreadable: u64,
 }
 
 /// One proxy, from its start on.
-fn run(seed: u64, seen: &mut Seen) {
+fn run(seed: u64, ends: &mut Ends) {
     let mut random = Random(seed);
     let mut host = MockHost::new(CONFIG);
     host.flavour = if seed.is_multiple_of(2) { Flavour::Envoy } else { Flavour::Kong };
@@ -67,12 +67,12 @@ fn run(seed: u64, seen: &mut Seen) {
         let verdict = engine.on_request(&host);
         match &verdict {
             Verdict::Continue(headers) => {
-                seen.passed += 1;
+                ends.passed += 1;
                 assert_clean(headers, &what);
                 engine.on_response(&host, headers);
             }
             Verdict::Answered => {
-                seen.denied += 1;
+                ends.denied += 1;
                 let reply = host.last_reply();
                 assert!((400..600).contains(&reply.status), "{what}: {}", reply.status);
                 assert!(reply.body.len() < 8_192, "{what}: {} bytes", reply.body.len());
@@ -90,7 +90,7 @@ fn run(seed: u64, seen: &mut Seen) {
         }
     }
     engine.on_tick(&host);
-    seen.unreadable += host.metric("tidegate_errors");
+    ends.unreadable += host.metric("tidegate_errors");
     assert_eq!(host.metric("tidegate_bad_states"), 0, "seed {seed}");
     assert_bounded(&host, seed);
 }
@@ -106,9 +106,9 @@ fn twin_verdict(host: &MockHost) -> Option<bool> {
     twin.flavour = host.flavour;
     twin.data = Rc::new(std::cell::RefCell::new(host.data.borrow().clone()));
     twin.now_ms.set(host.now_ms.get());
-    *twin.client.borrow_mut() = host.client.borrow().clone();
-    *twin.properties.borrow_mut() = host.properties.borrow().clone();
-    *twin.headers.borrow_mut() = host.headers.borrow().clone();
+    twin.client.borrow_mut().clone_from(&host.client.borrow());
+    twin.properties.borrow_mut().clone_from(&host.properties.borrow());
+    twin.headers.borrow_mut().clone_from(&host.headers.borrow());
     let mut engine = Engine::configure(&twin).ok()?;
     let first = engine.on_request(&twin);
     Some(is_let_through(&first))

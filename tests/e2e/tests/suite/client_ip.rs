@@ -132,7 +132,7 @@ async fn at_the_edge_envoys_own_entry_is_the_one_hop() {
 }
 
 fn config(client_ip: &Value) -> Value {
-    json!({ "client_ip": client_ip, "rules": [two_each(json!(["client_ip"]))] })
+    json!({ "client_ip": client_ip, "rules": [two_each(&json!(["client_ip"]))] })
 }
 
 /// An Envoy that is not the edge: it leaves `X-Forwarded-For` as the proxies in front of it made it.

@@ -75,7 +75,7 @@ pub(crate) async fn admitted_of(envoy: &Envoy, times: usize, make: impl Fn(usize
 }
 
 /// A rule with this key on every path, two requests for each.
-pub(crate) fn two_each(key: Value) -> Value {
+pub(crate) fn two_each(key: &Value) -> Value {
     json!({ "name": "two-each", "key": key, "limits": [limit(2)] })
 }
 

@@ -178,7 +178,7 @@ fn spoken(source: &str) -> Vec<String> {
     let mut texts = Vec::new();
     for opening in openings {
         for rest in source.split(opening).skip(1) {
-            let text = filled(rest.split("\"").next().unwrap_or_default());
+            let text = filled(rest.split('"').next().unwrap_or_default());
             // Single words and mere values are parts of other sentences.
             if text.split_whitespace().count() > 3 {
                 texts.push(text);

@@ -14,7 +14,7 @@ const SECRET_IN_BASE64: &str = "YSBzZWNyZXQgb2YgbW9yZSB0aGFuIHRoaXJ0eS10d28gYnl0
 
 #[tokio::test]
 async fn a_claim_is_a_key() {
-    let envoy = start_with(json!([two_each(json!([{ "jwt": "org_id" }]))])).await;
+    let envoy = start_with(json!([two_each(&json!([{ "jwt": "org_id" }]))])).await;
     // Different people and tokens of one organisation are counted together.
     let of_acme =
         |index: usize| bearing(&token(&json!({ "org_id": "acme", "sub": format!("user-{index}") }), SECRET));
@@ -32,7 +32,7 @@ async fn a_claim_is_a_key() {
 
 #[tokio::test]
 async fn a_claim_inside_another_is_a_key() {
-    let envoy = start_with(json!([two_each(json!([{ "jwt": "realm.org" }]))])).await;
+    let envoy = start_with(json!([two_each(&json!([{ "jwt": "realm.org" }]))])).await;
     for org in ["acme", "other"] {
         let make = |_| bearing(&token(&json!({ "realm": { "org": org }, "org": "outside" }), SECRET));
         assert_eq!(admitted_of(&envoy, 4, make).await, 2, "{org}");
@@ -42,7 +42,7 @@ async fn a_claim_inside_another_is_a_key() {
 
 #[tokio::test]
 async fn a_claim_with_dots_in_its_name_is_a_key() {
-    let envoy = start_with(json!([two_each(json!([{ "jwt": ["https://a.test/org"] }]))])).await;
+    let envoy = start_with(json!([two_each(&json!([{ "jwt": ["https://a.test/org"] }]))])).await;
     for org in ["acme", "other"] {
         let make = |_| bearing(&token(&json!({ "https://a.test/org": org }), SECRET));
         assert_eq!(admitted_of(&envoy, 4, make).await, 2, "{org}");
@@ -52,7 +52,7 @@ async fn a_claim_with_dots_in_its_name_is_a_key() {
 
 #[tokio::test]
 async fn a_claim_that_is_a_number_or_a_truth_is_a_key_like_any_other() {
-    let envoy = start_with(json!([two_each(json!([{ "jwt": "org" }]))])).await;
+    let envoy = start_with(json!([two_each(&json!([{ "jwt": "org" }]))])).await;
     for org in [json!(1), json!(2), json!(2.5), json!(true), json!(false), json!("1")] {
         let make = |_| bearing(&token(&json!({ "org": org }), SECRET));
         assert_eq!(admitted_of(&envoy, 4, make).await, 2, "{org}");
@@ -85,7 +85,7 @@ async fn a_claim_names_the_plan() {
 
 #[tokio::test]
 async fn a_token_that_is_not_verified_buys_nothing() {
-    let envoy = start_with(json!([two_each(json!([{ "jwt": "org_id" }]))])).await;
+    let envoy = start_with(json!([two_each(&json!([{ "jwt": "org_id" }]))])).await;
     for index in 0..4 {
         let forged =
             token(&json!({ "org_id": format!("fresh-{index}") }), b"somebody else's secret, quite long");

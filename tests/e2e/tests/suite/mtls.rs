@@ -36,7 +36,7 @@ async fn the_uri_of_the_clients_certificate_is_a_key() {
             },
         },
     });
-    let limits = json!({ "rules": [two_each(json!(["mtls_uri_san"]))] });
+    let limits = json!({ "rules": [two_each(&json!(["mtls_uri_san"]))] });
     let envoy = start(Setup::limits(limits).field(Part::FilterChain, "transport_socket", tls)).await;
 
     for name in ["spiffe://test/ana", "spiffe://test/ben"] {

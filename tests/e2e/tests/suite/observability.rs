@@ -56,7 +56,7 @@ async fn the_access_log_says_who_denied_and_why() {
     let log = access_log(&envoy, 8).await;
     let decisions = |path: &str| -> Vec<BTreeMap<String, String>> {
         let lines = log.lines().filter(|line| line.contains(&format!(" {path} ")));
-        lines.map(|line| decision(line)).collect()
+        lines.map(decision).collect()
     };
     let strict = decisions("/strict");
     assert_eq!(strict.iter().filter(|decision| decision.is_empty()).count(), 2, "{log}");

@@ -171,7 +171,7 @@ async fn a_method_in_disguise() {
 #[tokio::test]
 async fn a_key_that_is_no_one_value_is_missing() {
     let rules = json!([
-        two_each(json!([{ "header": KEY }])),
+        two_each(&json!([{ "header": KEY }])),
         { "name": "q", "match": { "path": "/q" }, "key": [{ "query": "user" }], "limits": [limit(2)] },
         { "name": "c", "match": { "path": "/c" }, "key": [{ "cookie": "id" }], "limits": [limit(2)] },
     ]);
@@ -210,7 +210,7 @@ async fn a_key_that_is_no_one_value_is_missing() {
 /// HTTP/2 sends a cookie in crumbs, HTTP/1.1 in one line: both are one cookie.
 #[tokio::test]
 async fn a_cookie_in_crumbs_is_whole() {
-    let envoy = start(quick(json!({ "rules": [two_each(json!([{ "cookie": "id" }]))] }))).await;
+    let envoy = start(quick(json!({ "rules": [two_each(&json!([{ "cookie": "id" }]))] }))).await;
     let whole = |_| get("/", &[("cookie", b"theme=dark; id=ana".as_slice())]);
     assert_eq!(admitted_of(&envoy, 3, whole).await, 2);
     let crumbs = get("/", &[("cookie", b"theme=dark"), ("cookie", b"id=ana")]);
@@ -224,7 +224,7 @@ async fn a_cookie_in_crumbs_is_whole() {
 #[tokio::test]
 async fn a_header_with_underscores() {
     let ana = |name: &str| format!("GET / HTTP/1.1\r\nHost: a.test\r\n{name}: ana\r\n");
-    let limits = json!({ "rules": [two_each(json!([{ "header": KEY }]))] });
+    let limits = json!({ "rules": [two_each(&json!([{ "header": KEY }]))] });
     for (action, fate) in [("ALLOW", Free), ("REJECT_REQUEST", Refused)] {
         let options = json!({ "headers_with_underscores_action": action });
         let envoy =
@@ -272,11 +272,11 @@ async fn a_request_within_another() {
 
 #[tokio::test]
 async fn a_header_that_is_too_large_is_refused_and_not_let_past() {
-    let envoy = start(quick(json!({ "rules": [two_each(json!([{ "constant": "all" }]))] }))).await;
+    let envoy = start(quick(json!({ "rules": [two_each(&json!([{ "constant": "all" }]))] }))).await;
     assert_eq!(admitted_of(&envoy, 3, |_| get("/", &[])).await, 2);
     let large = format!("GET / HTTP/1.1\r\nHost: a.test\r\nX-Large: {}\r\n", "x".repeat(100_000));
     assert_eq!(fate_of(&envoy, &large).await, Refused);
-    let many: String = (0..200).map(|index| format!("X-{index}: x\r\n")).collect();
+    let many = "X-Many: x\r\n".repeat(200);
     assert_eq!(fate_of(&envoy, &format!("GET / HTTP/1.1\r\nHost: a.test\r\n{many}")).await, Refused);
     assert_healthy(&envoy).await;
 }
@@ -288,7 +288,7 @@ fn quick(limits: Value) -> Setup {
 
 /// Two requests for all who match.
 fn on_login(matches: Value) -> Value {
-    let mut rule = two_each(json!([{ "constant": "all" }]));
+    let mut rule = two_each(&json!([{ "constant": "all" }]));
     rule["match"] = matches;
     json!({ "rules": [rule] })
 }
