@@ -58,6 +58,11 @@ async fn the_access_log_says_who_denied_and_why() {
         let lines = log.lines().filter(|line| line.contains(&format!(" {path} ")));
         lines.map(decision).collect()
     };
+    // No field that the page does not explain.
+    let page = repository::text(PAGE).unwrap();
+    for field in log.lines().flat_map(|line| decision(line).into_keys()) {
+        assert!(page.contains(&format!("| `{field}` |")), "{PAGE} does not explain {field}");
+    }
     let strict = decisions("/strict");
     assert_eq!(strict.iter().filter(|decision| decision.is_empty()).count(), 2, "{log}");
     for denied in strict.iter().filter(|decision| !decision.is_empty()) {

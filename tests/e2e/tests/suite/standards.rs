@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 use sfv::{BareItem, List, ListEntry, Parser};
+use tidegate_config::problem;
 use tidegate_e2e::http::{self, Reply, Request};
-use tidegate_e2e::{Envoy, Setup};
+use tidegate_e2e::{Envoy, Setup, repository};
 
 use crate::common::{KEY, admitted_of, ask, assert_healthy, keyed, limit, rule, start};
+use crate::markdown;
 
 /// A policy as a client's parser understands it: its name, and the numbers behind it.
 #[derive(Debug, PartialEq, Eq)]
@@ -124,6 +126,22 @@ async fn a_grpc_client_gets_a_grpc_status_in_trailers_only() {
     assert_healthy(&envoy).await;
 }
 
+#[test]
+fn what_the_guide_shows_is_what_a_parser_reads_and_what_a_client_gets() {
+    let page = repository::text("docs/clients.md").unwrap();
+    let shown: Vec<String> = markdown::blocks(&page, "text").into_iter().map(|block| block.text).collect();
+    let body = String::from_utf8(problem::quota_exceeded(429, &["api"])).expect("text");
+    assert!(shown[0].lines().any(|line| line == body), "docs/clients.md does not show {body}");
+    for line in shown.iter().flat_map(|text| text.lines()).filter(|line| line.starts_with("ratelimit")) {
+        let (name, value) = line.split_once(": ").expect("a header");
+        let policies = read(value);
+        let names = if name == "ratelimit" { ["r", "t"] } else { ["q", "w"] };
+        for policy in policies {
+            names.iter().for_each(|parameter| assert!(number(&policy, parameter) >= 0, "{line}"));
+        }
+    }
+}
+
 async fn call(envoy: &Envoy, method: &str) -> Reply {
     let request: Request = http::request(
         "POST",
@@ -135,7 +153,11 @@ async fn call(envoy: &Envoy, method: &str) -> Reply {
 
 /// Reads a list of strings with integer parameters, by a parser that is not ours.
 fn parsed(reply: &Reply, name: &str) -> Vec<Policy> {
-    let list: List = Parser::new(reply.header(name)).parse().expect("a structured field");
+    read(reply.header(name))
+}
+
+fn read(value: &str) -> Vec<Policy> {
+    let list: List = Parser::new(value).parse().expect("a structured field");
     let policy = |entry: &ListEntry| {
         let ListEntry::Item(item) = entry else { panic!("{entry:?} is no item") };
         let BareItem::String(name) = &item.bare_item else { panic!("{item:?} is no string") };
