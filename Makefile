@@ -118,13 +118,18 @@ IN_TOOLS = cd tools && CARGO_TARGET_DIR="$(TIDEGATE_CACHE)/tools-target"
 # Now and then
 
 .PHONY: soak
-soak: ## Run the tests in a real Envoy with the long flood: 5,000,000 keys
+soak: ## Run the long tests: 600,000 hostile requests, and a flood of 5,000,000 keys in a real Envoy
+	@TIDEGATE_SOAK=1 cargo test --locked --package tidegate-filter --test suite fuzz
 	@TIDEGATE_SOAK=1 $(MAKE) e2e
 
 .PHONY: accuracy
 accuracy: need-rust ## Measure how often each algorithm misjudges a request (LOG=FILE: on that access log too)
 	@$(if $(LOG),gzip --decompress --stdout --force "$(LOG)" |) \
 		cargo run --quiet --locked --release --package tidegate-core --example accuracy $(if $(LOG),-)
+
+.PHONY: plots
+plots: need-rust ## Draw the plots of docs/algorithms.md anew, from our own core
+	@cargo run --quiet --locked --package tidegate-core --example plots docs/plots
 
 .PHONY: sim-soak
 sim-soak: wasm ## Simulate new seeds for so long, and stop (MINUTES=10)

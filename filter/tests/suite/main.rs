@@ -11,6 +11,7 @@
 //! - `route_metadata`: what routes say themselves.
 //! - `table`: layout, growth, namespaces, displacement.
 //! - `faults`: every status from every call, and any bytes from any of them.
+//! - `fuzz`: hostile requests from a seed, by the ten thousand.
 
 #![allow(missing_docs, reason = "tests explain themselves by their names")]
 
@@ -18,6 +19,7 @@ mod algorithms;
 mod budget;
 mod charge_after;
 mod faults;
+mod fuzz;
 mod language;
 mod limits;
 mod mock;

@@ -1,7 +1,7 @@
 //! A real Envoy: started on free ports, watched until it is ready, stopped by its own process id.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -138,7 +138,8 @@ impl Envoy {
         let page: Value = serde_json::from_str(&page).context("the listeners are not JSON")?;
         let address = &page["listener_statuses"][0]["local_address"]["socket_address"];
         let port = address["port_value"].as_u64().and_then(|port| u16::try_from(port).ok());
-        self.listener.set_port(port.ok_or_else(|| Fault::new("Envoy refused the listener"))?);
+        let ip = address["address"].as_str().and_then(|ip| ip.parse::<IpAddr>().ok());
+        self.listener = ip.zip(port).ok_or_else(|| Fault::new("Envoy refused the listener"))?.into();
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! It holds no expectation about Tidegate itself (the tests do), and it builds neither Envoy nor the
 //! filter: `make e2e` and `make demo` do, and say where both are in `TIDEGATE_ENVOY` and `TIDEGATE_WASM`.
 
+pub mod background;
 pub mod envoy;
 pub mod fault;
 pub mod http;
@@ -15,6 +16,7 @@ pub mod stats;
 pub mod upstream;
 pub mod window;
 
+pub use background::Background;
 pub use envoy::Envoy;
 pub use fault::Fault;
-pub use setup::{Filter, Setup};
+pub use setup::{Filter, Part, Setup};

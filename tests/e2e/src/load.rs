@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_body_util::BodyExt;
+use hyper::Response;
+use hyper::body::Incoming;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -44,38 +46,54 @@ pub async fn run<F>(to: SocketAddr, connections: usize, total: usize, make: F) -
 where
     F: Fn(usize) -> Request + Send + Sync + 'static,
 {
-    let (make, next) = (Arc::new(make), Arc::new(AtomicUsize::new(0)));
+    let read = |answer: &Response<Incoming>| answer.status().as_u16();
+    run_reading(to, connections, total, make, read).await.map(Answers)
+}
+
+/// The same, and gives what `read` takes from each answer.
+pub async fn run_reading<T, F, R>(
+    to: SocketAddr,
+    connections: usize,
+    total: usize,
+    make: F,
+    read: R,
+) -> Result<Vec<T>, Fault>
+where
+    T: Send + 'static,
+    F: Fn(usize) -> Request + Send + Sync + 'static,
+    R: Fn(&Response<Incoming>) -> T + Send + Sync + 'static,
+{
+    let (make, read, next) = (Arc::new(make), Arc::new(read), Arc::new(AtomicUsize::new(0)));
     let mut clients = JoinSet::new();
     for _ in 0..connections {
-        let (make, next) = (Arc::clone(&make), Arc::clone(&next));
+        let (make, read, next) = (Arc::clone(&make), Arc::clone(&read), Arc::clone(&next));
         clients.spawn(async move {
             let mut connection = http::connect(to).await?;
-            let mut statuses = Vec::with_capacity(total / connections + 1);
+            let mut seen = Vec::with_capacity(total / connections + 1);
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 if index >= total {
-                    return Ok(statuses);
+                    return Ok(seen);
                 }
                 let answer = async {
                     connection.ready().await.context("the connection closed")?;
                     let response =
                         connection.send_request(make(index)).await.context("the request failed")?;
-                    let status = response.status().as_u16();
+                    let read = read(&response);
                     response.collect().await.context("the response broke off")?;
-                    Ok::<_, Fault>(status)
+                    Ok::<_, Fault>(read)
                 };
                 match timeout(DEADLINE, answer).await {
-                    Ok(status) => statuses.push((index, status.context(&format!("request {index}"))?)),
+                    Ok(read) => seen.push((index, read.context(&format!("request {index}"))?)),
                     Err(_) => return Err(Fault::new(format!("request {index} was never answered"))),
                 }
             }
         });
     }
-    let mut statuses = vec![0; total];
+    let mut answers = Vec::with_capacity(total);
     while let Some(client) = clients.join_next().await {
-        for (index, status) in client.context("a client panicked")?? {
-            statuses[index] = status;
-        }
+        answers.extend(client.context("a client panicked")??);
     }
-    Ok(Answers(statuses))
+    answers.sort_unstable_by_key(|(index, _)| *index);
+    Ok(answers.into_iter().map(|(_, read)| read).collect())
 }

@@ -2,7 +2,7 @@
 //! ports, paths and the parts that a test asks for, and nothing else.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -13,10 +13,11 @@ const BOOTSTRAP: &str = "envoy/envoy.yaml";
 const LISTENERS: &str = "envoy/listeners.yaml";
 
 const CONNECTION_MANAGER: &str = "/resources/0/filter_chains/0/filters/0/typed_config";
+const FILTERS: &str = "/resources/0/filter_chains/0/filters/0/typed_config/http_filters";
 /// Tidegate is the first HTTP filter, the router the second.
 const FILTER: &str = "/resources/0/filter_chains/0/filters/0/typed_config/http_filters/0";
-const ROUTES: &str =
-    "/resources/0/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0/routes";
+const PLUGIN: &str = "/resources/0/filter_chains/0/filters/0/typed_config/http_filters/0/typed_config/config";
+const VIRTUAL_HOST: &str = "/resources/0/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/0";
 
 /// What stands in the filter's place.
 #[derive(Clone, Debug)]
@@ -29,20 +30,52 @@ pub enum Filter {
     EnvoysOwn(u32),
 }
 
+/// A part of the listeners' file whose fields a test may set.
+#[derive(Clone, Copy, Debug)]
+pub enum Part {
+    /// The listener: its address.
+    Listener,
+    /// The one chain of network filters: its TLS.
+    FilterChain,
+    /// The HTTP connection manager.
+    ConnectionManager,
+    /// The virtual host: its routes.
+    VirtualHost,
+    /// The plugin that holds Tidegate: what happens when its VM dies.
+    Plugin,
+}
+
 /// An Envoy to start.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    listeners: &'static str,
     filter: Filter,
+    module: Option<PathBuf>,
     workers: usize,
     upstream: Option<SocketAddr>,
     access_log: bool,
-    connection_manager: Vec<(&'static str, Value)>,
+    fields: Vec<(Part, &'static str, Value)>,
+    filters_before: Vec<Value>,
 }
 
 impl Setup {
     /// Two workers that answer every request themselves, and no access log.
     pub fn new(filter: Filter) -> Self {
-        Self { filter, workers: 2, upstream: None, access_log: false, connection_manager: Vec::new() }
+        Self {
+            listeners: LISTENERS,
+            filter,
+            module: None,
+            workers: 2,
+            upstream: None,
+            access_log: false,
+            fields: Vec::new(),
+            filters_before: Vec::new(),
+        }
+    }
+
+    /// Tidegate as another file of `envoy/` than `listeners.yaml` has it.
+    pub fn example(listeners: &'static str) -> Self {
+        Self { listeners, ..Self::new(Filter::Example) }
     }
 
     /// Tidegate with these limits.
@@ -68,16 +101,35 @@ impl Setup {
         Self { access_log: true, ..self }
     }
 
+    /// With a field of the listeners' file set.
+    #[must_use]
+    pub fn field(mut self, part: Part, field: &'static str, value: Value) -> Self {
+        self.fields.push((part, field, value));
+        self
+    }
+
     /// With a field of the HTTP connection manager set.
     #[must_use]
-    pub fn connection_manager(mut self, field: &'static str, value: Value) -> Self {
-        self.connection_manager.push((field, value));
+    pub fn connection_manager(self, field: &'static str, value: Value) -> Self {
+        self.field(Part::ConnectionManager, field, value)
+    }
+
+    /// With another HTTP filter, which sees requests before Tidegate does.
+    #[must_use]
+    pub fn filter_before(mut self, filter: Value) -> Self {
+        self.filters_before.push(filter);
         self
+    }
+
+    /// With another module than the one that ships.
+    #[must_use]
+    pub fn module(self, module: PathBuf) -> Self {
+        Self { module: Some(module), ..self }
     }
 
     /// The same with other limits.
     #[must_use]
-    pub(crate) fn with_limits(&self, limits: Value) -> Self {
+    pub fn with_limits(&self, limits: Value) -> Self {
         Self { filter: Filter::Tidegate(limits), ..self.clone() }
     }
 
@@ -101,7 +153,7 @@ impl Setup {
 
     /// The listeners' file.
     pub(crate) fn listeners(&self, directory: &Path) -> Result<Value, Fault> {
-        let mut listeners = example(LISTENERS)?;
+        let mut listeners = example(self.listeners)?;
         set(&mut listeners, "/resources/0/address/socket_address/port_value", json!(0))?;
         // Without it the kernel deals out connections by chance, and a test would know neither that all
         // workers were at work nor how many of its connections each had.
@@ -117,33 +169,47 @@ impl Setup {
         if self.upstream.is_none() {
             let answer = json!({ "status": 200, "body": { "inline_string": "ok\n" } });
             let route = json!([{ "match": { "prefix": "/" }, "direct_response": answer }]);
-            set(&mut listeners, ROUTES, route)?;
+            insert(&mut listeners, VIRTUAL_HOST, "routes", route)?;
         }
-        for (field, value) in &self.connection_manager {
-            insert(&mut listeners, CONNECTION_MANAGER, field, value.clone())?;
+        for (part, field, value) in &self.fields {
+            insert(&mut listeners, part.pointer(), field, value.clone())?;
+        }
+        if let Some(filters) = listeners.pointer_mut(FILTERS).and_then(Value::as_array_mut) {
+            filters.splice(..0, self.filters_before.iter().cloned());
         }
         Ok(listeners)
     }
 
     fn set_filter(&self, listeners: &mut Value) -> Result<(), Fault> {
-        let config = format!("{FILTER}/typed_config/config");
         if let Filter::EnvoysOwn(tokens) = self.filter {
             return set(listeners, FILTER, envoys_own(tokens));
         }
-        let module = repository::wasm_module()?;
-        set(listeners, &format!("{config}/vm_config/code/local/filename"), json!(module))?;
+        let module = self.module.clone().map_or_else(repository::wasm_module, Ok)?;
+        set(listeners, &format!("{PLUGIN}/vm_config/code/local/filename"), json!(module))?;
         if let Filter::Tidegate(limits) = &self.filter {
-            set(listeners, &format!("{config}/failure_policy"), json!("FAIL_CLOSED"))?;
-            set(listeners, &format!("{config}/configuration/value"), json!(limits.to_string()))?;
+            set(listeners, &format!("{PLUGIN}/failure_policy"), json!("FAIL_CLOSED"))?;
+            set(listeners, &format!("{PLUGIN}/configuration/value"), json!(limits.to_string()))?;
         }
         Ok(())
+    }
+}
+
+impl Part {
+    fn pointer(self) -> &'static str {
+        match self {
+            Self::Listener => "/resources/0",
+            Self::FilterChain => "/resources/0/filter_chains/0",
+            Self::ConnectionManager => CONNECTION_MANAGER,
+            Self::VirtualHost => VIRTUAL_HOST,
+            Self::Plugin => PLUGIN,
+        }
     }
 }
 
 /// The limits in `envoy/listeners.yaml`, as JSON text.
 pub fn example_limits() -> Result<String, Fault> {
     let listeners = example(LISTENERS)?;
-    let limits = listeners.pointer(&format!("{FILTER}/typed_config/config/configuration/value"));
+    let limits = listeners.pointer(&format!("{PLUGIN}/configuration/value"));
     limits
         .and_then(Value::as_str)
         .map(str::to_owned)

@@ -60,6 +60,25 @@ pub(crate) async fn admitted(envoy: &Envoy, times: usize, path: &str, key: &str)
     admitted
 }
 
+/// Sends so many requests, each on a connection of its own, and counts what was let through. Everything else must
+/// be a 429.
+pub(crate) async fn admitted_of(envoy: &Envoy, times: usize, make: impl Fn(usize) -> Request) -> usize {
+    let mut admitted = 0;
+    for index in 0..times {
+        let reply = http::send(envoy.address(), make(index)).await.unwrap();
+        match reply.status {
+            200 => admitted += 1,
+            status => assert_eq!(status, 429, "{:?}", reply.headers),
+        }
+    }
+    admitted
+}
+
+/// A rule with this key on every path, two requests for each.
+pub(crate) fn two_each(key: &Value) -> Value {
+    json!({ "name": "two-each", "key": key, "limits": [limit(2)] })
+}
+
 /// Checks that nothing went wrong inside the filter: no error counted, no give-up, and no VM that died.
 pub(crate) async fn assert_healthy(envoy: &Envoy) {
     for metric in ["errors", "cas_give_ups", "debt_dropped", "undos_lost", "bad_states"] {

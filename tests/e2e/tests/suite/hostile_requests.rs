@@ -2,10 +2,10 @@
 //! filter lives on.
 
 use serde_json::json;
-use tidegate_e2e::http::{self, Request};
+use tidegate_e2e::http;
 use tidegate_e2e::{Envoy, Setup};
 
-use crate::common::{KEY, admitted, assert_healthy, keyed, limit, rule, start};
+use crate::common::{KEY, admitted, admitted_of, assert_healthy, keyed, limit, rule, start};
 
 const LIMIT: usize = 3;
 const SENT: usize = 6;
@@ -22,11 +22,11 @@ async fn odd_header_values_are_keys_like_any_other() {
         ("quotes and escapes", br#"a"b\c;r=9%0d%0a{}"#),
     ];
     for (what, value) in values {
-        let seen = admitted_of(&envoy, |_| http::get("/", &[(KEY, value)])).await;
+        let seen = admitted_of(&envoy, SENT, |_| http::get("/", &[(KEY, value)])).await;
         assert_eq!(seen, LIMIT, "{what}");
     }
     // Beside an ordinary key they change nothing.
-    let seen = admitted_of(&envoy, |_| {
+    let seen = admitted_of(&envoy, SENT, |_| {
         http::get("/", &[(KEY, b"ana"), ("x-long", long.as_bytes()), ("x-odd", b"\x80\x81")])
     })
     .await;
@@ -37,7 +37,7 @@ async fn odd_header_values_are_keys_like_any_other() {
 #[tokio::test]
 async fn requests_without_a_usable_key_share_one_bucket() {
     let envoy = start_tolerant().await;
-    let seen = admitted_of(&envoy, |index| match index % 3 {
+    let seen = admitted_of(&envoy, SENT, |index| match index % 3 {
         0 => http::get("/", &[]),
         1 => http::get("/", &[(KEY, b"")]),
         // A rotating first value in front of the real one must not buy a fresh bucket.
@@ -56,7 +56,7 @@ async fn every_version_of_http_is_limited_and_counted_together() {
         *request.version_mut() = hyper::Version::HTTP_10;
         request
     };
-    assert_eq!(admitted_of(&envoy, |_| old()).await, LIMIT);
+    assert_eq!(admitted_of(&envoy, SENT, |_| old()).await, LIMIT);
 
     let mut seen = 0;
     for _ in 0..SENT {
@@ -87,7 +87,7 @@ async fn a_path_in_disguise_meets_its_rule() {
 #[tokio::test]
 async fn a_client_cannot_choose_its_address() {
     let envoy = start_tolerant().await;
-    let seen = admitted_of(&envoy, |index| {
+    let seen = admitted_of(&envoy, SENT, |index| {
         let forged = format!("203.0.113.{index}");
         http::get("/ip", &[(KEY, forged.as_bytes()), ("x-forwarded-for", forged.as_bytes())])
     })
@@ -100,16 +100,17 @@ async fn a_client_cannot_choose_its_address() {
 async fn many_headers_and_odd_methods_are_answered() {
     let envoy = start_tolerant().await;
     let names: Vec<String> = (0..80).map(|index| format!("x-filler-{index}")).collect();
-    let seen = admitted_of(&envoy, |_| {
+    let seen = admitted_of(&envoy, SENT, |_| {
         let fillers = names.iter().map(|name| (name.as_str(), b"x".as_slice()));
         http::get("/", &[(KEY, b"many".as_slice())].into_iter().chain(fillers).collect::<Vec<_>>())
     })
     .await;
     assert_eq!(seen, LIMIT);
     let methods = ["OPTIONS", "DELETE", "PUT", "TRACE", "PROPFIND"];
-    let seen =
-        admitted_of(&envoy, |index| http::request(methods[index % methods.len()], "/", &[(KEY, b"odd")]))
-            .await;
+    let seen = admitted_of(&envoy, SENT, |index| {
+        http::request(methods[index % methods.len()], "/", &[(KEY, b"odd")])
+    })
+    .await;
     assert_eq!(seen, LIMIT);
     assert_alive(&envoy).await;
 }
@@ -132,19 +133,6 @@ async fn start_tolerant() -> Envoy {
         .connection_manager("max_request_headers_kb", json!(192))
         .connection_manager("http_protocol_options", json!({ "accept_http_10": true }));
     start(setup).await
-}
-
-/// How many of [`SENT`] such requests, each on its own connection, are let through.
-async fn admitted_of(envoy: &Envoy, make: impl Fn(usize) -> Request) -> usize {
-    let mut admitted = 0;
-    for index in 0..SENT {
-        let reply = http::send(envoy.address(), make(index)).await.unwrap();
-        match reply.status {
-            200 => admitted += 1,
-            status => assert_eq!(status, 429, "{:?}", reply.headers),
-        }
-    }
-    admitted
 }
 
 /// The filter still limits, on every connection, and has nothing to complain about. A dead one would

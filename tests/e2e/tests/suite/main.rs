@@ -9,13 +9,22 @@
 //! - [`flood`]: a flood of keys costs no memory, frees no one who is over a strict limit, displaces no
 //!   other rule's counts and shuts out no newcomer.
 //! - [`config_update`]: limits change while Envoy runs, and counts stay.
+//! - [`kill_switch`]: everything, or one rule, off and on again under load.
+//! - [`proxy_faults`]: resets, aborts, updates every second, a VM that the host kills.
 //! - [`shadow`]: what shadow mode lets through and says.
 //! - [`hostile_requests`]: requests made to break a filter or to slip past a limit.
 //! - [`charge_after`]: what responses make of a charge.
 //! - [`route_metadata`]: limits that routes carry themselves.
+//! - [`keys`], [`client_ip`], [`jwt`], [`mtls`]: who is counted, from every source of a key.
+//! - [`plans`]: limits by plan, and a plan that changes.
+//! - [`routes`]: limits by route, and a route without any.
+//! - [`ways_round`]: ways round a limit, each tried.
 //! - [`responses`]: what a client sees, allowed and denied.
+//! - [`standards`]: what clients' libraries make of it: structured fields, HEAD, gRPC.
+//! - [`observability`]: metrics in Prometheus, decisions in the access log.
 //! - [`demo`]: `make demo` does what it says.
 //! - [`readme_and_docs`]: what README and docs say is so.
+//! - [`guides`]: what the guides show is so, and the plots are current.
 //!
 //! No test looks at how long something took; where time must pass, a test polls for what it waits for. A
 //! limit that is counted has a window that began just now (`window::just_begun`), so that none ends meanwhile.
@@ -23,16 +32,28 @@
 mod algorithms;
 mod all_or_none;
 mod charge_after;
+mod client_ip;
 mod common;
 mod config_update;
 mod demo;
 mod exact;
 mod flood;
+mod guides;
 mod harness;
 mod hostile_requests;
+mod jwt;
+mod keys;
+mod kill_switch;
 mod markdown;
 mod module;
+mod mtls;
+mod observability;
+mod plans;
+mod proxy_faults;
 mod readme_and_docs;
 mod responses;
 mod route_metadata;
+mod routes;
 mod shadow;
+mod standards;
+mod ways_round;

@@ -9,6 +9,20 @@ use tidegate_e2e::{Setup, http, load, repository};
 use crate::common::start;
 use crate::markdown;
 
+/// Pages that link and name commands.
+const PAGES: [&str; 10] = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/architecture.md",
+    "docs/accuracy.md",
+    "docs/rules.md",
+    "docs/algorithms.md",
+    "docs/clients.md",
+    "docs/observability.md",
+    "docs/troubleshooting.md",
+];
+
 #[test]
 fn the_map_of_the_architecture_names_what_exists_and_nothing_is_missing() {
     let map = map();
@@ -70,7 +84,7 @@ fn the_yaml_of_the_readme_is_an_excerpt_of_envoys_configuration() {
 fn the_commands_of_readme_and_docs_are_targets_of_make() {
     let makefile = repository::text("Makefile").unwrap();
     let is_target = |name: &str| makefile.lines().any(|line| line.starts_with(&format!("{name}:")));
-    for file in ["README.md", "CONTRIBUTING.md", "docs/architecture.md"] {
+    for file in PAGES {
         for target in markdown::make_targets(&repository::text(file).unwrap()) {
             assert!(is_target(&target), "{file} speaks of `make {target}`, which is no target");
         }
@@ -83,7 +97,7 @@ fn the_commands_of_readme_and_docs_are_targets_of_make() {
 
 #[test]
 fn the_links_of_readme_and_docs_lead_somewhere() {
-    for file in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"] {
+    for file in PAGES {
         let text = repository::text(file).unwrap();
         let directory = repository::root().join(file).parent().expect("a file has a directory").to_owned();
         for link in markdown::links(&text) {

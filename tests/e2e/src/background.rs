@@ -1,0 +1,87 @@
+//! Load in the background, for as long as something else goes on: every request on a connection of its own, so that
+//! one that fails is Envoy's or the filter's doing and no race about an old connection.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::task::JoinSet;
+
+use crate::fault::Context;
+use crate::http::{self, Request};
+use crate::{Fault, poll};
+
+/// Requests that are being sent.
+#[derive(Debug)]
+pub struct Background {
+    clients: JoinSet<Tally>,
+    stop: Arc<AtomicBool>,
+    sent: Arc<AtomicUsize>,
+}
+
+/// What became of them: how often each status was seen, and what went wrong otherwise.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// How often each status was seen.
+    pub statuses: BTreeMap<u16, usize>,
+    /// Requests without an answer.
+    pub failures: Vec<String>,
+}
+
+impl Background {
+    /// Starts so many clients, each of which sends the requests that `make` makes, one after another.
+    pub fn start<F>(to: SocketAddr, clients: usize, make: F) -> Self
+    where
+        F: Fn(usize) -> Request + Send + Sync + 'static,
+    {
+        let (make, stop, sent) =
+            (Arc::new(make), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let mut tasks = JoinSet::new();
+        for _ in 0..clients {
+            let (make, stop, sent) = (Arc::clone(&make), Arc::clone(&stop), Arc::clone(&sent));
+            tasks.spawn(async move {
+                let mut tally = Tally::default();
+                while !stop.load(Ordering::Relaxed) {
+                    match http::send(to, make(sent.fetch_add(1, Ordering::Relaxed))).await {
+                        Ok(reply) => *tally.statuses.entry(reply.status).or_default() += 1,
+                        Err(fault) => tally.failures.push(fault.to_string()),
+                    }
+                }
+                tally
+            });
+        }
+        Self { clients: tasks, stop, sent }
+    }
+
+    /// Waits until so many more were sent.
+    pub async fn goes_on(&self, more: usize) -> Result<(), Fault> {
+        let before = self.sent.load(Ordering::Relaxed);
+        poll::until("load in the background", async || match self.sent.load(Ordering::Relaxed) - before {
+            sent if sent >= more => Ok(()),
+            sent => Err(Fault::new(format!("{sent} of {more} sent"))),
+        })
+        .await
+    }
+
+    /// Ends it and says what became of all requests.
+    pub async fn stop(mut self) -> Result<Tally, Fault> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut all = Tally::default();
+        while let Some(tally) = self.clients.join_next().await {
+            let tally = tally.context("a client panicked")?;
+            for (status, count) in tally.statuses {
+                *all.statuses.entry(status).or_default() += count;
+            }
+            all.failures.extend(tally.failures);
+        }
+        Ok(all)
+    }
+}
+
+impl Tally {
+    /// How many answers had this status.
+    pub fn count(&self, status: u16) -> usize {
+        self.statuses.get(&status).copied().unwrap_or(0)
+    }
+}
