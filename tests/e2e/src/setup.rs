@@ -27,6 +27,8 @@ pub enum Filter {
     Tidegate(Value),
     /// Envoy's own limiter with this many tokens for all: it tests the harness without Tidegate.
     EnvoysOwn(u32),
+    /// The module that tries what a host does.
+    Probe,
 }
 
 /// An Envoy to start.
@@ -37,12 +39,13 @@ pub struct Setup {
     upstream: Option<SocketAddr>,
     access_log: bool,
     connection_manager: Vec<(&'static str, Value)>,
+    clusters: Vec<Value>,
 }
 
 impl Setup {
     /// Two workers that answer every request themselves, and no access log.
     pub fn new(filter: Filter) -> Self {
-        Self { filter, workers: 2, upstream: None, access_log: false, connection_manager: Vec::new() }
+        Self { filter, workers: 2, upstream: None, access_log: false, connection_manager: Vec::new(), clusters: Vec::new() }
     }
 
     /// Tidegate with these limits.
@@ -75,6 +78,22 @@ impl Setup {
         self
     }
 
+    /// With one more cluster, at these addresses.
+    #[must_use]
+    pub fn cluster(mut self, name: &str, endpoints: &[SocketAddr]) -> Self {
+        let endpoints: Vec<Value> = endpoints
+            .iter()
+            .map(|to| json!({ "address": to.ip(), "port_value": to.port() }))
+            .map(|address| json!({ "endpoint": { "address": { "socket_address": address } } }))
+            .collect();
+        self.clusters.push(json!({
+            "name": name,
+            "type": "STATIC",
+            "load_assignment": { "cluster_name": name, "endpoints": [{ "lb_endpoints": endpoints }] },
+        }));
+        self
+    }
+
     /// The same with other limits.
     #[must_use]
     pub(crate) fn with_limits(&self, limits: Value) -> Self {
@@ -96,6 +115,10 @@ impl Setup {
                            address/socket_address/port_value";
             set(&mut bootstrap, address, json!(upstream.port()))?;
         }
+        let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
+        clusters
+            .ok_or_else(|| Fault::new(format!("{BOOTSTRAP} has no clusters")))?
+            .extend(self.clusters.iter().cloned());
         Ok(bootstrap)
     }
 
@@ -130,7 +153,8 @@ impl Setup {
         if let Filter::EnvoysOwn(tokens) = self.filter {
             return set(listeners, FILTER, envoys_own(tokens));
         }
-        let module = repository::wasm_module()?;
+        let is_probe = matches!(self.filter, Filter::Probe);
+        let module = if is_probe { repository::probe_module()? } else { repository::wasm_module()? };
         set(listeners, &format!("{config}/vm_config/code/local/filename"), json!(module))?;
         if let Filter::Tidegate(limits) = &self.filter {
             set(listeners, &format!("{config}/failure_policy"), json!("FAIL_CLOSED"))?;

@@ -3,6 +3,7 @@
 //!
 //! - [`harness`]: the harness itself, with Envoy's own limiter in Tidegate's place.
 //! - [`module`]: what the WebAssembly module imports and exports, and its size.
+//! - [`conformance`]: Envoy does what the simulated host thinks that it does.
 //! - [`exact`]: several workers never admit more or less than a limit, on one key and on many.
 //! - [`algorithms`]: every algorithm counts exactly under several workers.
 //! - [`all_or_none`]: a request that one rule denies is charged to no other.
@@ -21,6 +22,7 @@
 mod algorithms;
 mod all_or_none;
 mod common;
+mod conformance;
 mod config_update;
 mod demo;
 mod exact;
