@@ -45,7 +45,14 @@ pub struct Setup {
 impl Setup {
     /// Two workers that answer every request themselves, and no access log.
     pub fn new(filter: Filter) -> Self {
-        Self { filter, workers: 2, upstream: None, access_log: false, connection_manager: Vec::new(), clusters: Vec::new() }
+        Self {
+            filter,
+            workers: 2,
+            upstream: None,
+            access_log: false,
+            connection_manager: Vec::new(),
+            clusters: Vec::new(),
+        }
     }
 
     /// Tidegate with these limits.

@@ -133,8 +133,7 @@ pub(crate) fn random() -> (u32, [u8; 16]) {
 
 pub(crate) fn buffer(buffer: u32) -> Returned {
     let (mut data, mut size) = (null_mut(), 0);
-    let status =
-        unsafe { proxy_get_buffer_bytes(buffer, 0, usize::MAX >> 1, &raw mut data, &raw mut size) };
+    let status = unsafe { proxy_get_buffer_bytes(buffer, 0, usize::MAX >> 1, &raw mut data, &raw mut size) };
     returned(status, data, size)
 }
 

@@ -116,7 +116,11 @@ extern "C" fn proxy_on_http_call_response(
         Err(status) => abi::word(status),
     };
     let body = abi::buffer(abi::BUFFER_CALL_RESPONSE).map_or_else(abi::word, |body| {
-        if body.len() == body_size { "as long as announced".to_owned() } else { "of another length".to_owned() }
+        if body.len() == body_size {
+            "as long as announced".to_owned()
+        } else {
+            "of another length".to_owned()
+        }
     });
     let effective = abi::word(abi::set_effective_context(request));
     abi::reply(&format!(

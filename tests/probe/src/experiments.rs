@@ -24,8 +24,8 @@ pub(crate) fn number(value: &[u8]) -> u64 {
 
 fn shared_data() -> String {
     let key = "probe/value";
-    let mut seen = String::new();
-    let mut say = |what: &str, status: u32| seen += &format!("{what}: {}\n", word(status));
+    let mut seen = Vec::new();
+    let mut say = |what: &str, status: u32| seen.push(format!("{what}: {}", word(status)));
     say("get what was never set", abi::shared(key).err().unwrap_or(0));
     say("set it with a version", abi::set_shared(key, "a", 77));
     say("set it without a version", abi::set_shared(key, "b", 0));
@@ -38,7 +38,7 @@ fn shared_data() -> String {
     let empty = abi::shared(key);
     say("get it", empty.as_ref().err().copied().unwrap_or(0));
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-    format!("{seen}it was: {}, then {}\n", text(&value), text(&now))
+    format!("{}\nit was: {}, then {}\n", seen.join("\n"), text(&value), text(&now))
 }
 
 fn counts() -> String {
@@ -105,9 +105,12 @@ fn metrics() -> String {
 
 /// In the request phase.
 fn headers() -> String {
-    let size = |returned: abi::Returned| returned.map_or_else(word, |bytes| {
-        if bytes.is_empty() { "ok, empty".to_owned() } else { "ok".to_owned() }
-    });
+    let size =
+        |returned: abi::Returned| {
+            returned.map_or_else(word, |bytes| {
+                if bytes.is_empty() { "ok, empty".to_owned() } else { "ok".to_owned() }
+            })
+        };
     format!(
         "request headers: {}\na request header that is not there: {}\nresponse headers: {}\n\
          add a response header: {}\nheaders of a call's answer: {}\n",
@@ -121,9 +124,12 @@ fn headers() -> String {
 
 /// In the response phase.
 pub(crate) fn in_the_response_phase() -> String {
-    let size = |returned: abi::Returned| returned.map_or_else(word, |bytes| {
-        if bytes.is_empty() { "ok, empty".to_owned() } else { "ok".to_owned() }
-    });
+    let size =
+        |returned: abi::Returned| {
+            returned.map_or_else(word, |bytes| {
+                if bytes.is_empty() { "ok, empty".to_owned() } else { "ok".to_owned() }
+            })
+        };
     format!(
         "request headers: {}\nresponse headers: {}\nadd a request header: {}\nadd a response header: {}\n",
         size(abi::header_pairs(abi::MAP_REQUEST)),

@@ -1,8 +1,9 @@
 //! A thread of a proxy with its VM: what it has to do, and what it is doing.
 
 use crate::identity::Secret;
+use crate::network::PendingCall;
 use crate::vm::Vm;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What a VM is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,10 @@ pub(crate) enum Job {
     },
     DeleteRoot {
         root: u32,
+    },
+    /// The answer to a call has come.
+    CallResponse {
+        token: u32,
     },
     CreateStream {
         request: usize,
@@ -82,6 +87,13 @@ pub(crate) struct Actor {
     pub(crate) roots: Vec<Root>,
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) running: Option<Job>,
+    /// The context that answers and resumptions are about.
+    pub(crate) effective: u32,
+    /// Calls to other services that are under way.
+    pub(crate) calls: BTreeMap<u32, PendingCall>,
+    pub(crate) next_token: u32,
+    /// Requests that the running callback resumed or answered, though it is not theirs.
+    pub(crate) settled: Vec<(usize, u64)>,
     /// Whether a missing slot was pretended to the callback: then its write empties the slot.
     pub(crate) saw_nothing: bool,
     pub(crate) next_context: u32,
@@ -101,6 +113,10 @@ impl Actor {
             roots: Vec::new(),
             jobs: VecDeque::new(),
             running: None,
+            effective: 0,
+            calls: BTreeMap::new(),
+            next_token: 1,
+            settled: Vec::new(),
             saw_nothing: false,
             next_context: 1,
             generation: 0,

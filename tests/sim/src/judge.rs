@@ -42,6 +42,9 @@ impl World<'_> {
 
     /// The request callback has returned: the oracle judges.
     pub(crate) fn decided(&mut self, actor: usize, request: usize, action: u64) -> Result<(), Failure> {
+        if self.scenario.is_probe {
+            return self.probed(actor, request, action);
+        }
         let decision = self.decision(request);
         let journey = &self.journeys[request];
         let config = self.scenario.configs[journey.config].clone();
@@ -79,6 +82,19 @@ impl World<'_> {
         }
         let fate = self.journeys[request].fate;
         self.note(actor, || format!("request {request}: {fate:?}"));
+        Ok(())
+    }
+
+    /// Nobody judges the probe: its requests go on or are answered.
+    fn probed(&mut self, actor: usize, request: usize, action: u64) -> Result<(), Failure> {
+        if action == ACTION_CONTINUE {
+            self.journeys[request].fate = Fate::Admitted;
+            self.at(self.now_ns, Event::Respond { request });
+        } else {
+            self.journeys[request].fate = Fate::Denied;
+            self.push(actor, Job::Response { request });
+            self.push(actor, Job::DeleteStream { request });
+        }
         Ok(())
     }
 

@@ -18,6 +18,7 @@ mod identity;
 mod inflict;
 mod judge;
 mod life;
+mod network;
 mod oracle;
 mod rng;
 mod run;

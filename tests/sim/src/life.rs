@@ -14,6 +14,8 @@ pub(crate) const RELOAD_NS: u64 = 5 * MS;
 const DRAIN_NS: u64 = 1_200 * MS;
 /// What a callback returns to let the request go on.
 pub(crate) const ACTION_CONTINUE: u64 = 0;
+/// What it returns to hold the request.
+pub(crate) const ACTION_PAUSE: u64 = 1;
 
 impl World<'_> {
     /// An event's time has come.
@@ -33,6 +35,11 @@ impl World<'_> {
                     let actor = journey.actor;
                     self.push(actor, Job::Response { request });
                     self.push(actor, Job::DeleteStream { request });
+                }
+            }
+            Event::CallEnds { actor, generation, token } => {
+                if self.actors[actor].generation == generation {
+                    self.push(actor, Job::CallResponse { token });
                 }
             }
             Event::Reload { actor, generation } => {
@@ -137,8 +144,13 @@ impl World<'_> {
             Job::Request { request } => ("proxy_on_request_headers", vec![context(request), 4, 1]),
             Job::Response { request } => ("proxy_on_response_headers", vec![context(request), 3, 1]),
             Job::DeleteStream { request } => ("proxy_on_delete", vec![context(request)]),
+            Job::CallResponse { token } => match self.call_response_args(actor, token) {
+                Some(args) => ("proxy_on_http_call_response", args),
+                None => return Ok(()),
+            },
         };
-        if let Job::Request { request } = job {
+        self.actors[actor].effective = args.first().copied().unwrap_or(0);
+        if let (Job::Request { request }, false) = (job, self.scenario.is_probe) {
             self.watch_counters(request);
         }
         self.note(actor, || format!("{job:?}"));
@@ -166,8 +178,19 @@ impl World<'_> {
                 self.actors[actor].roots.retain(|other| other.id != root);
                 Ok(())
             }
-            Job::Request { request } => self.decided(actor, request, result),
+            Job::Request { request } if result != ACTION_CONTINUE && self.waits_for_a_call(request) => Ok(()),
+            Job::Request { request } => {
+                self.check_that_it_may_go_on(request)?;
+                self.decided(actor, request, result)
+            }
             Job::Response { .. } if result != ACTION_CONTINUE => Err("a response was held up".to_owned()),
+            Job::CallResponse { token } => {
+                self.actors[actor].calls.remove(&token);
+                for (request, action) in std::mem::take(&mut self.actors[actor].settled) {
+                    self.decided(actor, request, action)?;
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -271,6 +294,9 @@ impl World<'_> {
             mismatches: std::collections::BTreeMap::new(),
             writes: std::collections::BTreeMap::new(),
             is_answered: false,
+            has_called: false,
+            body: Vec::new(),
+            response_headers: Vec::new(),
             access_log: String::new(),
             cost: crate::world::Cost::default(),
         });
@@ -303,6 +329,8 @@ impl World<'_> {
         dying.running = None;
         dying.jobs.clear();
         dying.roots.clear();
+        dying.calls.clear();
+        dying.settled.clear();
         dying.next_context = 1;
         let dead: Vec<usize> = (0..self.journeys.len())
             .filter(|request| {

@@ -88,6 +88,20 @@ impl Simulation {
         Ok((last.fate, last.cost.clone()))
     }
 
+    /// What each request of a scenario was told: the body that it was answered with, or what the probe put into a
+    /// header of its response.
+    #[cfg(test)]
+    pub(crate) fn bodies(&self, scenario: Scenario) -> Result<Vec<String>, String> {
+        let mut world = World::new(&self.program, scenario, 0, 0, Trace::default());
+        world.run()?;
+        let told = |journey: &crate::world::Journey| {
+            let seen = journey.response_headers.iter().find(|(name, _)| name == "x-probe");
+            let body = || String::from_utf8_lossy(&journey.body).into_owned();
+            seen.map_or_else(body, |(_, seen)| seen.replace("; ", "\n"))
+        };
+        Ok(world.journeys.iter().map(told).collect())
+    }
+
     pub(crate) fn run(&self, scenario: Scenario, seed: u64, bug: Option<Bug>, trace_lines: usize) -> Report {
         let trace = Trace::of(trace_lines);
         let Scenario { name, flavour, workers, policy, .. } = scenario;

@@ -1,8 +1,10 @@
 //! What one run does: hosts, configs, arrivals, faults. [`crate::generate`] makes one from a seed; tests make
 //! their own.
 
+use crate::network::Service;
 use crate::shared::{Flavour, Zone};
 use crate::spec::{Config, Request};
+use std::collections::BTreeMap;
 
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
@@ -77,6 +79,10 @@ pub(crate) struct Scenario {
     pub(crate) drift_ppm_max: u64,
     /// Whether more keys come than the table has room for: then strict rules may deny early.
     pub(crate) is_crowded: bool,
+    /// What can be called, by name.
+    pub(crate) services: BTreeMap<&'static str, Service>,
+    /// Whether the module is the probe and not the filter: then nobody judges what it does.
+    pub(crate) is_probe: bool,
 }
 
 impl Scenario {
@@ -96,6 +102,8 @@ impl Scenario {
             planned: Vec::new(),
             drift_ppm_max: 0,
             is_crowded: false,
+            services: BTreeMap::new(),
+            is_probe: false,
         }
     }
 

@@ -158,20 +158,25 @@ impl Request {
         }
     }
 
-    /// All headers in the ABI's form.
-    pub(crate) fn serialised(&self) -> Vec<u8> {
-        let mut pairs = vec![(":method", "GET"), (":path", self.path.as_str()), (":authority", "sim")];
-        pairs.extend(self.headers.iter().map(|(name, value)| (*name, value.as_str())));
-        let length = |text: &str| u32::try_from(text.len()).unwrap_or(0).to_le_bytes();
-        let mut bytes = u32::try_from(pairs.len()).unwrap_or(0).to_le_bytes().to_vec();
-        for (name, value) in &pairs {
-            bytes.extend(length(name));
-            bytes.extend(length(value));
-        }
-        for text in pairs.iter().flat_map(|(name, value)| [name, value]) {
-            bytes.extend(text.as_bytes());
-            bytes.push(0);
-        }
-        bytes
+    /// All headers.
+    pub(crate) fn pairs(&self) -> Vec<(String, String)> {
+        let fixed = [(":method", "GET"), (":path", self.path.as_str()), (":authority", "sim")];
+        let own = self.headers.iter().map(|(name, value)| (*name, value.as_str()));
+        fixed.into_iter().chain(own).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
+}
+
+/// A header map in the ABI's form.
+pub(crate) fn serialised(pairs: &[(String, String)]) -> Vec<u8> {
+    let length = |text: &str| u32::try_from(text.len()).unwrap_or(0).to_le_bytes();
+    let mut bytes = u32::try_from(pairs.len()).unwrap_or(0).to_le_bytes().to_vec();
+    for (name, value) in pairs {
+        bytes.extend(length(name));
+        bytes.extend(length(value));
+    }
+    for text in pairs.iter().flat_map(|(name, value)| [name, value]) {
+        bytes.extend(text.as_bytes());
+        bytes.push(0);
+    }
+    bytes
 }

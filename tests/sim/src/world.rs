@@ -38,8 +38,9 @@ pub(crate) struct Proxy {
     pub(crate) config: usize,
     pub(crate) trying: Option<usize>,
     pub(crate) is_up: bool,
-    pub(crate) metric_ids: BTreeMap<String, u32>,
-    pub(crate) metrics: BTreeMap<u32, u64>,
+    /// The names of metrics, by their numbers; Envoy numbers each definition, also of a name that it knows.
+    pub(crate) metric_names: Vec<String>,
+    pub(crate) metrics: BTreeMap<String, u64>,
     pub(crate) random: Rng,
     /// Which counters the oracle knows in which slot.
     pub(crate) slots: BTreeMap<u32, BTreeSet<(NonZeroU64, CounterId, bool)>>,
@@ -75,6 +76,11 @@ pub(crate) struct Journey {
     pub(crate) mismatches: BTreeMap<Vec<u8>, u32>,
     pub(crate) writes: BTreeMap<Vec<u8>, u32>,
     pub(crate) is_answered: bool,
+    /// Whether it has made a call and not gone on since.
+    pub(crate) has_called: bool,
+    /// The body that it was answered with, and the headers that its response got.
+    pub(crate) body: Vec<u8>,
+    pub(crate) response_headers: Vec<(String, String)>,
     pub(crate) access_log: String,
     /// What it cost so far.
     pub(crate) cost: Cost,
@@ -94,6 +100,7 @@ pub(crate) enum Event {
     Arrive { arrival: usize },
     Tick { actor: usize, generation: u64, root: u32, period_ns: u64 },
     Respond { request: usize },
+    CallEnds { actor: usize, generation: u64, token: u32 },
     Reload { actor: usize, generation: u64 },
     Retire { actor: usize, generation: u64, root: u32 },
     Start { proxy: usize },
@@ -164,7 +171,7 @@ impl<'p> World<'p> {
                 config: 0,
                 trying: None,
                 is_up: false,
-                metric_ids: BTreeMap::new(),
+                metric_names: Vec::new(),
                 metrics: BTreeMap::new(),
                 random: Rng::new(proxy as u64),
                 slots: BTreeMap::new(),
@@ -310,10 +317,8 @@ impl<'p> World<'p> {
         if !self.scenario.is_faultless() || self.tally.of(Happened::GiveUp) > 0 {
             return Ok(());
         }
-        let count = |name: &str| -> u64 {
-            let of = |proxy: &Proxy| proxy.metrics.get(proxy.metric_ids.get(name)?).copied();
-            self.proxies.iter().filter_map(of).sum()
-        };
+        let count =
+            |name: &str| -> u64 { self.proxies.iter().filter_map(|proxy| proxy.metrics.get(name)).sum() };
         for name in ["errors", "cas_give_ups", "debt_dropped", "undos_lost", "bad_states"] {
             let times = count(&format!("tidegate_{name}"));
             if times > 0 {

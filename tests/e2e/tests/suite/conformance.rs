@@ -35,11 +35,11 @@ async fn envoy_answers_the_probe_as_the_simulated_one_does() {
     })
     .await
     .unwrap();
-    let mut seen = String::new();
+    let mut seen = Vec::new();
     for path in expected.lines().filter_map(|line| line.strip_prefix("== ")) {
-        seen += &format!("== {path}\n{}\n\n", answer(&envoy, path).await.unwrap());
+        seen.push(format!("== {path}\n{}", answer(&envoy, path).await.unwrap()));
     }
-    assert_eq!(seen.trim(), expected.trim(), "Envoy has changed, or the probe has");
+    assert_eq!(seen.join("\n\n"), expected.trim(), "Envoy has changed, or the probe has");
 }
 
 async fn answer(envoy: &Envoy, path: &str) -> Result<String, Fault> {
@@ -56,24 +56,25 @@ fn nobody() -> SocketAddr {
 
 /// A server that says nothing, or more than one wants to hear.
 async fn server(is_talkative: bool) -> Result<(SocketAddr, tokio::task::JoinHandle<()>), Fault> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(|error| Fault::new(error.to_string()))?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(|error| Fault::new(error.to_string()))?;
     let address = listener.local_addr().map_err(|error| Fault::new(error.to_string()))?;
-    let serving = tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
+    let task = tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
             tokio::spawn(async move {
-                let mut heard = [0; 4096];
-                let _ = stream.read(&mut heard).await;
+                let mut request = [0; 4096];
+                let _ = socket.read(&mut request).await;
                 if is_talkative {
                     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {LARGE_BYTES}\r\n\r\n");
-                    let _ = stream.write_all(head.as_bytes()).await;
+                    let _ = socket.write_all(head.as_bytes()).await;
                     let part = vec![b'x'; 1 << 20];
                     for _ in 0..LARGE_BYTES / part.len() {
-                        let _ = stream.write_all(&part).await;
+                        let _ = socket.write_all(&part).await;
                     }
                 }
-                let _ = stream.read(&mut heard).await;
+                let _ = socket.read(&mut request).await;
             });
         }
     });
-    Ok((address, serving))
+    Ok((address, task))
 }

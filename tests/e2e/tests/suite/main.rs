@@ -22,8 +22,8 @@
 mod algorithms;
 mod all_or_none;
 mod common;
-mod conformance;
 mod config_update;
+mod conformance;
 mod demo;
 mod exact;
 mod flood;
