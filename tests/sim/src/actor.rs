@@ -3,7 +3,7 @@
 use crate::identity::Secret;
 use crate::network::PendingCall;
 use crate::vm::Vm;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a VM is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +94,9 @@ pub(crate) struct Actor {
     pub(crate) next_token: u32,
     /// Requests that the running callback resumed or answered, though it is not theirs.
     pub(crate) settled: Vec<(usize, u64)>,
-    /// Whether a missing slot was pretended to the callback: then its write empties the slot.
-    pub(crate) saw_nothing: bool,
+    /// Slots that the running callback was told were missing, or of which it got another's value: its write
+    /// empties them.
+    pub(crate) misread: BTreeSet<Vec<u8>>,
     pub(crate) next_context: u32,
     /// Raised whenever the VM is replaced, so that what was meant for the old one is dropped.
     pub(crate) generation: u64,
@@ -117,7 +118,7 @@ impl Actor {
             calls: BTreeMap::new(),
             next_token: 1,
             settled: Vec::new(),
-            saw_nothing: false,
+            misread: BTreeSet::new(),
             next_context: 1,
             generation: 0,
             waiting_since_ns: 0,

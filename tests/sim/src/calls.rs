@@ -90,6 +90,8 @@ pub(crate) const NOT_FOUND: Status = 1;
 pub(crate) const BAD_ARGUMENT: Status = 2;
 pub(crate) const CAS_MISMATCH: Status = 8;
 pub(crate) const INTERNAL_FAILURE: Status = 10;
+/// No status: what the host is asked for makes it trap.
+pub(crate) const TRAPS: Status = Status::MAX;
 
 /// Everything that a host call can return but Ok; the last is one that no ABI knows.
 pub(crate) const FAILURES: [Status; 13] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 77];

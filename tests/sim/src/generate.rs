@@ -155,7 +155,7 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
             plan(scenario, rng, Planned::Update { config });
         }
         if family == "update" && rng.chance(500_000) {
-            scenario.rates = Rates { bad_status: 2_000, kill: 500 };
+            scenario.rates = Rates { bad_status: 2_000, kill: 500, ..Rates::default() };
         }
     }
     if has("alien") {
@@ -167,6 +167,7 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
         // Room for some of the slots: 512 bytes each.
         let bytes_max = 512 * rng.between(4, 40);
         scenario.zone = Zone { bytes_max, evicts: rng.chance(600_000), spares_marker: true };
+        scenario.rates.foreign_value = *rng.pick(&[0, 2_000, 20_000]);
     }
 }
 

@@ -155,7 +155,7 @@ impl World<'_> {
         }
         self.note(actor, || format!("{job:?}"));
         self.actors[actor].running = Some(job);
-        self.actors[actor].saw_nothing = false;
+        self.actors[actor].misread.clear();
         let vm = self.actors[actor].vm.as_mut().ok_or("no VM")?;
         let progress = vm.call(export, &args).map_err(|trap| format!("{job:?} trapped: {trap}"))?;
         self.proceed(actor, progress)

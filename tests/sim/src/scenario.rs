@@ -34,6 +34,8 @@ pub(crate) struct Arrival {
 pub(crate) struct Rates {
     pub(crate) bad_status: u64,
     pub(crate) kill: u64,
+    /// Of reads in a zone of Kong that drops values: another key's value is handed out.
+    pub(crate) foreign_value: u64,
 }
 
 /// A fault at a given time.
@@ -64,6 +66,8 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) flavour: Flavour,
     pub(crate) zone: Zone,
+    /// Kong: whether a zone is declared for the filter's keys.
+    pub(crate) has_zone: bool,
     pub(crate) proxies: usize,
     pub(crate) workers: usize,
     /// The first is in force at the start.
@@ -92,6 +96,7 @@ impl Scenario {
             name,
             flavour: Flavour::Envoy,
             zone: Zone { bytes_max: 1 << 30, evicts: false, spares_marker: true },
+            has_zone: true,
             proxies: 1,
             workers,
             configs: vec![config],

@@ -74,7 +74,10 @@ impl World<'_> {
             let journey = &mut self.journeys[request];
             journey.is_faulty = true;
         }
-        self.actors[actor].saw_nothing |= asked.call == Call::GetShared && status == NOT_FOUND;
+        if asked.call == Call::GetShared && status == NOT_FOUND {
+            let key = self.text(actor, asked, 0).unwrap_or_default();
+            self.actors[actor].misread.insert(key);
+        }
         self.note(actor, || format!("  fault: {} fails with {status}", asked.call.name()));
         Some(status)
     }

@@ -1,7 +1,7 @@
 //! Answers calls on shared data, and tells the oracle what each write has done to its counters.
 
 use crate::actor::Job;
-use crate::calls::{CAS_MISMATCH, OK, Status};
+use crate::calls::{CAS_MISMATCH, OK, Status, TRAPS};
 use crate::identity;
 use crate::tally::Happened;
 use crate::vm::{Asked, Trap};
@@ -22,14 +22,36 @@ impl World<'_> {
         let key = self.text(actor, asked, 0)?;
         let proxy = self.actors[actor].proxy;
         match self.proxies[proxy].shared.get(&key) {
-            Ok((bytes, cas)) => {
+            Ok((told, cas)) => {
+                let bytes = self.foreign_value(actor, &key).unwrap_or(told);
                 let vm = self.vm(actor)?;
                 vm.hand_over(&bytes, asked.arg32(2), asked.arg32(3))?;
                 vm.write(asked.arg32(4), &cas.to_le_bytes())?;
                 Ok(OK)
             }
-            Err(status) => Ok(status),
+            Err(TRAPS) => Err(no_zone()),
+            Err(status) => {
+                self.actors[actor].misread.remove(&key);
+                Ok(status)
+            }
         }
+    }
+
+    /// What a read of a slot gets instead of its value, if the fault hits it. Not the marker's: a VM that cannot
+    /// read it lays the table out anew, which is a weakness of its own.
+    fn foreign_value(&mut self, actor: usize, key: &[u8]) -> Option<Vec<u8>> {
+        self.actors[actor].misread.remove(key);
+        identity::slot_of_key(key)?;
+        let per_million = self.scenario.rates.foreign_value;
+        if !self.can_fail(actor) || !self.rng.chance(per_million) {
+            return None;
+        }
+        let choice = self.rng.next();
+        let bytes = self.proxies[self.actors[actor].proxy].shared.foreign(key, choice)?;
+        self.tally.count(Happened::ForeignValue);
+        self.note(actor, || "  fault: another key's value is handed out".to_owned());
+        self.actors[actor].misread.insert(key.to_vec());
+        Some(bytes)
     }
 
     pub(crate) fn set_shared(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
@@ -47,6 +69,9 @@ impl World<'_> {
         }
         let before = self.proxies[proxy].shared.peek(&key).map(<[u8]>::to_vec);
         let status = self.proxies[proxy].shared.set(&key, bytes.clone(), asked.arg32(4));
+        if status == TRAPS {
+            return Err(no_zone());
+        }
         self.see_zone(proxy);
         if identity::slot_of_key(&key).is_some() {
             self.see_write(actor, job, &key, before.as_deref(), &bytes, status);
@@ -59,14 +84,15 @@ impl World<'_> {
         for (key, _) in self.proxies[proxy].shared.take_evicted() {
             self.tally.count(Happened::ZoneEviction);
             if let Some(slot) = identity::slot_of_key(&key) {
-                self.empty_slot(proxy, slot);
+                self.empty_slot(proxy, slot, self.steps);
             }
         }
     }
 
-    fn empty_slot(&mut self, proxy: usize, slot: u32) {
+    /// Whatever was written to a slot up to a step is gone.
+    fn empty_slot(&mut self, proxy: usize, slot: u32, step: u64) {
         let known = self.proxies[proxy].slots.get(&slot).cloned().unwrap_or_default();
-        self.oracle.empty(self.steps, |id| known.iter().any(|(_, other, _)| other == id));
+        self.oracle.empty(step, |id| known.iter().any(|(_, other, _)| other == id));
     }
 
     fn see_write(
@@ -80,9 +106,10 @@ impl World<'_> {
     ) {
         let proxy = self.actors[actor].proxy;
         let Some(slot) = identity::slot_of_key(key) else { return };
-        if status == OK && self.actors[actor].saw_nothing {
-            self.note(actor, || format!("  slot {slot} is emptied: it was said to be missing"));
-            self.empty_slot(proxy, slot);
+        if status == OK && self.actors[actor].misread.remove(key) {
+            self.note(actor, || format!("  slot {slot} is emptied: it was not shown as it is"));
+            // What this write itself charges stays.
+            self.empty_slot(proxy, slot, self.steps - 1);
         }
         match (job, status) {
             (Job::Request { request }, OK) => {
@@ -92,7 +119,7 @@ impl World<'_> {
                 *journey.writes.entry(key.to_vec()).or_default() += 1;
                 if journey.is_out_of_time {
                     // To the counters it is the clock that steps once more, and back again after it.
-                    self.empty_slot(proxy, slot);
+                    self.empty_slot(proxy, slot, self.steps);
                 }
                 self.see_displaced(proxy, slot, before, after);
             }
@@ -156,7 +183,12 @@ impl World<'_> {
         if is_changed {
             self.tally.count(Happened::AlienState);
             self.proxies[proxy].shared.replace(&key, bytes);
-            self.empty_slot(proxy, slot);
+            self.empty_slot(proxy, slot, self.steps);
         }
     }
+}
+
+/// What Kong does without a zone for the filter's keys, at every call on shared data.
+fn no_zone() -> Trap {
+    Trap("no shm_kv zone matches the key, and Kong traps".to_owned())
 }

@@ -1,6 +1,6 @@
 //! A proxy's shared data, as each host keeps it (the facts are measured; see docs/simulation.md).
 
-use crate::calls::{CAS_MISMATCH, INTERNAL_FAILURE, NOT_FOUND, OK, Status};
+use crate::calls::{CAS_MISMATCH, INTERNAL_FAILURE, NOT_FOUND, OK, Status, TRAPS};
 use crate::identity::MARKER_KEY;
 use std::collections::BTreeMap;
 
@@ -39,16 +39,33 @@ struct Value {
 pub(crate) struct Shared {
     flavour: Flavour,
     zone: Zone,
+    has_zone: bool,
     values: BTreeMap<Vec<u8>, Value>,
     last_cas: u32,
     uses: u64,
+    /// Whether the zone has ever dropped a value: from then on its memory is reused.
+    has_dropped: bool,
     /// Values that the zone has dropped to make room, until somebody asks.
     evicted: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Shared {
     pub(crate) fn new(flavour: Flavour, zone: Zone) -> Self {
-        Self { flavour, zone, values: BTreeMap::new(), last_cas: 0, uses: 0, evicted: Vec::new() }
+        Self {
+            flavour,
+            zone,
+            has_zone: true,
+            values: BTreeMap::new(),
+            last_cas: 0,
+            uses: 0,
+            has_dropped: false,
+            evicted: Vec::new(),
+        }
+    }
+
+    /// Kong without a zone that matches the keys: it traps at every use. Envoy has no zones.
+    pub(crate) fn without_zone(self) -> Self {
+        Self { has_zone: self.flavour == Flavour::Envoy, ..self }
     }
 
     /// What tells values apart: the key in Envoy, only its CRC-32 in Kong.
@@ -60,11 +77,26 @@ impl Shared {
     }
 
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<(Vec<u8>, u32), Status> {
+        if !self.has_zone {
+            return Err(TRAPS);
+        }
         let identity = self.identity(key);
         self.uses += 1;
         let value = self.values.get_mut(&identity).ok_or(NOT_FOUND)?;
         value.used = self.uses;
         Ok((value.bytes.clone(), value.cas))
+    }
+
+    /// Another key's value, as a read in a zone that drops values may get it: what it points at has been given to
+    /// somebody else before it is copied. `choice` picks one.
+    pub(crate) fn foreign(&self, key: &[u8], choice: u64) -> Option<Vec<u8>> {
+        let identity = self.identity(key);
+        if !self.has_dropped || !self.values.contains_key(&identity) || self.values.len() < 2 {
+            return None;
+        }
+        let nth = choice % (self.values.len() as u64 - 1);
+        let mut others = self.values.iter().filter(|(other, _)| **other != identity);
+        others.nth(nth as usize).map(|(_, value)| value.bytes.clone())
     }
 
     /// What is there, without using it.
@@ -73,6 +105,9 @@ impl Shared {
     }
 
     pub(crate) fn set(&mut self, key: &[u8], bytes: Vec<u8>, cas: u32) -> Status {
+        if !self.has_zone {
+            return TRAPS;
+        }
         let identity = self.identity(key);
         let found = self.values.get(&identity).map(|value| value.cas);
         let may = match (self.flavour, found) {
@@ -114,6 +149,7 @@ impl Shared {
             let oldest = movable.min_by_key(|(_, value)| value.used).map(|(oldest, _)| oldest.clone());
             let Some(oldest) = oldest.filter(|_| self.zone.evicts) else { return false };
             if let Some(gone) = self.values.remove(&oldest) {
+                self.has_dropped = true;
                 self.evicted.push((gone.key, gone.bytes));
             }
         }
@@ -148,6 +184,7 @@ impl Shared {
 
     pub(crate) fn clear(&mut self) {
         self.values.clear();
+        self.has_dropped = false;
         self.evicted.clear();
     }
 }

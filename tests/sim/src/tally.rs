@@ -36,6 +36,8 @@ pub enum Happened {
     Displaced,
     /// Kong's zone dropped a value.
     ZoneEviction,
+    /// A read in Kong's zone got another key's value.
+    ForeignValue,
     /// Kong's zone would not take a value.
     ZoneFull,
     /// A charge was taken back after a lost race.
@@ -45,7 +47,7 @@ pub enum Happened {
 }
 
 /// Every kind, for the suite's check.
-const ALL: [Happened; 18] = [
+const ALL: [Happened; 19] = [
     Happened::CasMismatch,
     Happened::CasStorm,
     Happened::GiveUp,
@@ -61,6 +63,7 @@ const ALL: [Happened; 18] = [
     Happened::AlienState,
     Happened::Displaced,
     Happened::ZoneEviction,
+    Happened::ForeignValue,
     Happened::ZoneFull,
     Happened::Undo,
     Happened::TickWrite,

@@ -161,8 +161,9 @@ impl<'p> World<'p> {
             if drift_ppm != 0 {
                 self.tally.count(Happened::ClockDrift);
             }
+            let shared = Shared::new(self.scenario.flavour, self.scenario.zone);
             self.proxies.push(Proxy {
-                shared: Shared::new(self.scenario.flavour, self.scenario.zone),
+                shared: if self.scenario.has_zone { shared } else { shared.without_zone() },
                 clock_ahead_ms: 0,
                 drift_ppm,
                 latest_ms: 0,
@@ -314,11 +315,18 @@ impl<'p> World<'p> {
         if let Some(hung) = self.journeys.iter().position(|journey| journey.fate == Fate::Waiting) {
             return Err(format!("request {hung} never got an answer"));
         }
+        let count =
+            |name: &str| -> u64 { self.proxies.iter().filter_map(|proxy| proxy.metrics.get(name)).sum() };
+        let loses_metrics = [Happened::BadStatus, Happened::VmKilled, Happened::Restart];
+        if loses_metrics.iter().all(|what| self.tally.of(*what) == 0) {
+            let (foreign, bad) = (self.tally.of(Happened::ForeignValue), count("tidegate_bad_states"));
+            if foreign > bad {
+                return Err(format!("{foreign} reads got another key's value, and only {bad} were noticed"));
+            }
+        }
         if !self.scenario.is_faultless() || self.tally.of(Happened::GiveUp) > 0 {
             return Ok(());
         }
-        let count =
-            |name: &str| -> u64 { self.proxies.iter().filter_map(|proxy| proxy.metrics.get(name)).sum() };
         for name in ["errors", "cas_give_ups", "debt_dropped", "undos_lost", "bad_states"] {
             let times = count(&format!("tidegate_{name}"));
             if times > 0 {

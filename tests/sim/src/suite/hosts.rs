@@ -1,6 +1,6 @@
 //! The shared data of both hosts, fact by fact.
 
-use crate::calls::{CAS_MISMATCH, INTERNAL_FAILURE, NOT_FOUND, OK};
+use crate::calls::{CAS_MISMATCH, INTERNAL_FAILURE, NOT_FOUND, OK, TRAPS};
 use crate::identity::{MARKER_KEY, slot_key};
 use crate::shared::{Flavour, Shared, Zone, crc32};
 
@@ -59,6 +59,28 @@ fn kongs_zone_is_bounded() {
     }
     assert_eq!(evicting.get(b"1"), Err(NOT_FOUND), "the longest unused gives way");
     assert_eq!(evicting.take_evicted(), [(b"1".to_vec(), b"v".to_vec())]);
+}
+
+#[test]
+fn a_zone_that_drops_values_may_hand_out_anothers() {
+    let mut shared =
+        Shared::new(Flavour::Kong, Zone { bytes_max: 2 * 128, evicts: true, spares_marker: false });
+    for key in [b"1", b"2"] {
+        assert_eq!(shared.set(key, key.to_vec(), 0), OK);
+    }
+    assert_eq!(shared.foreign(b"2", 7), None, "nothing was dropped yet");
+    assert_eq!(shared.set(b"3", b"3".to_vec(), 0), OK);
+    assert_eq!(shared.foreign(b"3", 7), Some(b"2".to_vec()));
+}
+
+#[test]
+fn kong_without_a_zone_traps_at_every_call_on_shared_data() {
+    let mut kong = shared(Flavour::Kong).without_zone();
+    assert_eq!(kong.get(b"k"), Err(TRAPS));
+    for cas in [0, 77] {
+        assert_eq!(kong.set(b"k", b"a".to_vec(), cas), TRAPS);
+    }
+    assert_eq!(shared(Flavour::Envoy).without_zone().set(b"k", b"a".to_vec(), 0), OK);
 }
 
 #[test]

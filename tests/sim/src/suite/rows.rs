@@ -173,6 +173,37 @@ fn a_zone_that_drops_values_gives_back_what_they_held() {
 }
 
 #[test]
+fn another_keys_value_is_noticed_and_costs_what_the_slot_held() {
+    let mut scenario = Scenario::new("zone", 1, one_rule(Limit::fixed(3, 60_000)));
+    scenario.flavour = Flavour::Kong;
+    // Room for three slots beside marker and probe: the fourth client drives one out, and each read after that
+    // gets another's value.
+    scenario.zone = Zone { bytes_max: 3 * 512 + 2 * 256, evicts: true, spares_marker: true };
+    scenario.rates.foreign_value = 1_000_000;
+    for client in 0..4 {
+        burst(&mut scenario, 300 + 20 * client, 1, &Request::with_key(&format!("k{client}")));
+    }
+    burst(&mut scenario, 1_000, 9, &Request::with_key("k3"));
+    let report = held(scenario);
+    // Every request finds its slot empty, and every one was noticed by the filter: the run's end compares.
+    assert_eq!(report.tally.of(Happened::ForeignValue), 9, "{}", report.summary);
+    assert_eq!((report.admitted, report.over_max), (13, 7), "{}", report.summary);
+}
+
+/// What an operator must set up, or Kong answers every request with an error: docs/simulation.md says it.
+#[test]
+fn kong_without_a_zone_fails_at_the_first_call() {
+    let mut scenario = Scenario::new("zone", 2, one_rule(Limit::fixed(3, 60_000)));
+    scenario.flavour = Flavour::Kong;
+    scenario.has_zone = false;
+    let failure = shipped().run(scenario.clone(), 1, None, 0).failure.unwrap_or_default();
+    assert!(failure.contains("no shm_kv zone matches the key"), "{failure}");
+    // Envoy has no zones.
+    scenario.flavour = Flavour::Envoy;
+    held(scenario);
+}
+
+#[test]
 fn a_zone_without_room_passes_the_limit_by_at_most_the_writes_that_failed() {
     let mut scenario = Scenario::new("zone", 3, one_rule(Limit::fixed(4, 60_000)));
     scenario.flavour = Flavour::Kong;
