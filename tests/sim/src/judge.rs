@@ -3,8 +3,9 @@
 use crate::actor::Job;
 use crate::identity;
 use crate::life::ACTION_CONTINUE;
-use crate::oracle::{CounterId, Decision};
+use crate::oracle::{CounterId, Decision, Subject};
 use crate::scenario::{MS, US};
+use crate::spec::{Config, Request, Rule};
 use crate::tally::Happened;
 use crate::world::{Event, Failure, Fate, World};
 
@@ -16,14 +17,28 @@ impl World<'_> {
         let (actor, root) = (journey.actor, journey.root);
         let Some(secret) = self.actors[actor].root(root).and_then(|root| root.secret) else { return };
         let config = &self.scenario.configs[journey.config];
-        for (rule, key) in config.applying(&journey.request) {
-            let slot = identity::slot(&secret, &rule.name, &key, config.slots);
+        let canonical = *self.proxies[proxy].secret.get_or_insert_with(|| {
+            self.oracle.place_anew(proxy, |id| {
+                identity::slot_in(&secret, &id.rule, &id.key, id.place.region, config)
+            });
+            secret
+        });
+        for subject in subjects(&canonical, config, &journey.request) {
+            let Subject { rule, key, .. } = &subject;
+            let slot = identity::slot(&secret, rule, key, config);
             for limit in &rule.limits {
-                let fingerprint = identity::fingerprint(&secret, &rule.name, limit, &key);
-                let id = CounterId::new(proxy, rule, limit, &key);
+                let fingerprint = identity::fingerprint(&secret, &rule.name, limit, key);
+                let id = CounterId::new(proxy, &subject, limit);
                 self.proxies[proxy].slots.entry(slot).or_default().insert((fingerprint, id, rule.is_strict));
             }
         }
+    }
+
+    /// The rules that apply to a request, for the oracle.
+    pub(crate) fn subjects<'c>(&self, config: &'c Config, request: usize) -> Vec<Subject<'c>> {
+        let journey = &self.journeys[request];
+        let secret = self.proxies[self.actors[journey.actor].proxy].secret.unwrap_or_default();
+        subjects(&secret, config, &journey.request)
     }
 
     pub(crate) fn decision(&mut self, request: usize) -> Decision {
@@ -48,7 +63,7 @@ impl World<'_> {
         let decision = self.decision(request);
         let journey = &self.journeys[request];
         let config = self.scenario.configs[journey.config].clone();
-        let rules = config.applying(&journey.request);
+        let rules = self.subjects(&config, request);
         let is_undone = journey.writes.values().any(|writes| *writes > 1);
         match (action == ACTION_CONTINUE, journey.is_answered) {
             (true, false) => {
@@ -61,8 +76,11 @@ impl World<'_> {
                 self.journeys[request].fate = Fate::Denied;
                 let log = self.journeys[request].access_log.clone();
                 let by = log.split_whitespace().find_map(|part| part.strip_prefix("rule=")).unwrap_or("");
-                let is_crowded = self.scenario.is_crowded
-                    && rules.iter().any(|(rule, _)| rule.name == by && rule.is_strict);
+                // A strict newcomer to a slot that has displaced others may be denied early.
+                let overflowed = &self.proxies[decision.proxy].overflowed;
+                let is_crowded = rules.iter().any(|subject| {
+                    subject.rule.name == by && subject.rule.is_strict && overflowed.contains(&subject.place)
+                });
                 let under_way = self.under_way(decision.proxy, request);
                 let contenders =
                     |id: &CounterId| under_way.iter().filter(|other| *other == id).count() as u64;
@@ -108,10 +126,19 @@ impl World<'_> {
                 continue;
             }
             let config = &self.scenario.configs[journey.config];
-            for (rule, key) in config.applying(&journey.request) {
-                ids.extend(rule.limits.iter().map(|limit| CounterId::new(proxy, rule, limit, &key)));
+            for subject in self.subjects(config, request) {
+                let limits = &subject.rule.limits;
+                ids.extend(limits.iter().map(|limit| CounterId::new(proxy, &subject, limit)));
             }
         }
         ids
     }
+}
+
+fn subjects<'c>(secret: &identity::Secret, config: &'c Config, request: &Request) -> Vec<Subject<'c>> {
+    let subject = |(rule, key): (&'c Rule, Vec<u8>)| {
+        let place = identity::slot(secret, rule, &key, config);
+        Subject { rule, key, place }
+    };
+    config.applying(request).into_iter().map(subject).collect()
 }

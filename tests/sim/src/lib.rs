@@ -18,6 +18,7 @@ mod identity;
 mod inflict;
 mod judge;
 mod life;
+mod moments;
 mod network;
 mod oracle;
 mod rng;
@@ -32,6 +33,7 @@ mod suite;
 mod tally;
 mod trace;
 mod vm;
+mod windows;
 mod workload;
 mod world;
 

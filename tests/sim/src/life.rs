@@ -341,7 +341,7 @@ impl World<'_> {
         for request in dead {
             let decision = self.decision(request);
             let config = self.scenario.configs[self.journeys[request].config].clone();
-            let rules = config.applying(&self.journeys[request].request);
+            let rules = self.subjects(&config, request);
             if decision.first_write_step.is_some() {
                 self.tally.count(Happened::KilledMidCharge);
             }

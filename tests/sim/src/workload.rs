@@ -119,7 +119,7 @@ fn aimed(config: &Config, rule: &Rule, count: usize) -> Vec<Request> {
     let is_aimed = |request: &Request| {
         let applying = config.applying(request);
         let key = applying.iter().find(|(other, _)| other.name == rule.name).map(|(_, key)| key);
-        key.is_some_and(|key| identity::slot(&secret, &rule.name, key, config.slots) == 0)
+        key.is_some_and(|key| identity::slot(&secret, rule, key, config).index == 0)
     };
     all.filter(is_aimed).take(count).collect()
 }

@@ -3,11 +3,12 @@
 
 use crate::actor::{Actor, Job, Role};
 use crate::calls::Call;
+use crate::identity::{Place, Secret};
 use crate::oracle::{CounterId, Oracle};
 use crate::rng::Rng;
 use crate::scenario::{MS, Planned, Policy, Scenario};
 use crate::shared::Shared;
-use crate::spec::Request;
+use crate::spec::{Config, Request};
 use crate::tally::{Happened, Tally};
 use crate::trace::Trace;
 use crate::vm::Program;
@@ -42,8 +43,12 @@ pub(crate) struct Proxy {
     pub(crate) metric_names: Vec<String>,
     pub(crate) metrics: BTreeMap<String, u64>,
     pub(crate) random: Rng,
+    /// The placement secret that its first VM found: by it the oracle tells which keys a resize moves.
+    pub(crate) secret: Option<Secret>,
     /// Which counters the oracle knows in which slot.
-    pub(crate) slots: BTreeMap<u32, BTreeSet<(NonZeroU64, CounterId, bool)>>,
+    pub(crate) slots: BTreeMap<Place, BTreeSet<(NonZeroU64, CounterId, bool)>>,
+    /// Slots that have displaced strict counters.
+    pub(crate) overflowed: BTreeSet<Place>,
     pub(crate) keys_max: usize,
 }
 
@@ -175,7 +180,9 @@ impl<'p> World<'p> {
                 metric_names: Vec::new(),
                 metrics: BTreeMap::new(),
                 random: Rng::new(proxy as u64),
+                secret: None,
                 slots: BTreeMap::new(),
+                overflowed: BTreeSet::new(),
                 keys_max: 0,
             });
             self.actors.push(Actor::new(proxy, 0, Role::Canary));
@@ -289,7 +296,8 @@ impl<'p> World<'p> {
     /// The shared data never grows past what the configs declare.
     fn check_memory(&mut self, proxy: usize) -> Result<(), Failure> {
         let keys = self.proxies[proxy].shared.len();
-        let slots = self.scenario.configs.iter().map(|config| config.slots).max().unwrap_or(0);
+        let most = |slots: fn(&Config) -> u32| self.scenario.configs.iter().map(slots).max().unwrap_or(0);
+        let slots = most(|config| config.slots) + most(Config::large_slots);
         self.proxies[proxy].keys_max = self.proxies[proxy].keys_max.max(keys);
         if keys > slots as usize + 2 {
             return Err(format!("p{proxy}: {keys} keys in shared data, more than {slots} slots and two"));

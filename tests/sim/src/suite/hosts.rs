@@ -1,8 +1,9 @@
 //! The shared data of both hosts, fact by fact.
 
 use crate::calls::{CAS_MISMATCH, INTERNAL_FAILURE, NOT_FOUND, OK, TRAPS};
-use crate::identity::{MARKER_KEY, slot_key};
+use crate::identity::{MARKER_KEY, Place, Region, slot_key};
 use crate::shared::{Flavour, Shared, Zone, crc32};
+use std::collections::BTreeSet;
 
 fn shared(flavour: Flavour) -> Shared {
     Shared::new(flavour, Zone { bytes_max: 1 << 30, evicts: false, spares_marker: false })
@@ -84,7 +85,14 @@ fn kong_without_a_zone_traps_at_every_call_on_shared_data() {
 }
 
 #[test]
-fn no_slot_of_the_largest_table_shares_a_checksum_with_the_marker_or_the_probe() {
+fn no_slot_of_the_largest_table_shares_a_checksum_with_another_or_the_marker_or_the_probe() {
     let others = [crc32(MARKER_KEY), crc32(b"tidegate.1.probe")];
-    assert!((0..1 << 20).all(|index| !others.contains(&crc32(&slot_key(index)))));
+    let checksums =
+        |region, slots: u32| (0..slots).map(move |index| crc32(&slot_key(Place { region, index })));
+    let small: BTreeSet<u32> = checksums(Region::Small, 1 << 20).collect();
+    assert_eq!(small.len(), 1 << 20);
+    assert!(others.iter().all(|other| !small.contains(other)));
+    // As many large slots as the most keys with large counters need.
+    let mut large = checksums(Region::Large, 1 << 15);
+    assert!(large.all(|checksum| !small.contains(&checksum) && !others.contains(&checksum)));
 }

@@ -40,7 +40,7 @@ fn crowd(rule: &Rule, count: usize) -> Vec<Request> {
     });
     let is_in_slot = |request: &Request| {
         let key = &config.applying(request)[0].1;
-        identity::slot(&first_secret(0), &rule.name, key, config.slots) == 7
+        identity::slot(&first_secret(0), rule, key, &config).index == 7
     };
     all.filter(is_in_slot).take(count).collect()
 }
@@ -56,6 +56,71 @@ fn without_faults_exactly_the_limit_is_admitted() {
             let report = held(scenario);
             assert_eq!((report.admitted, report.denied, report.over_max), (20, 60, 0), "{}", report.summary);
         }
+    }
+}
+
+/// A limit of 20 at once by each algorithm, long enough that nothing comes back while a test lasts.
+fn twenty_at_once() -> [Limit; 6] {
+    [
+        Limit::fixed(20, 60_000),
+        Limit::sliding(20, 60_000),
+        Limit::token_bucket(1, 60_000, 20),
+        Limit { burst: 20, ..Limit::leaky_bucket(1, 60_000) },
+        Limit::log(20, 60_000),
+        Limit::buckets(20, 60_000, 6),
+    ]
+}
+
+#[test]
+fn without_faults_every_algorithm_admits_exactly_its_limit() {
+    for limit in twenty_at_once() {
+        for (flavour, policy) in [
+            (Flavour::Envoy, Policy::WritersLast),
+            (Flavour::Envoy, Policy::Uniform),
+            (Flavour::Kong, Policy::Sticky),
+        ] {
+            let mut scenario = Scenario::new("none", 4, one_rule(limit));
+            scenario.flavour = flavour;
+            scenario.policy = policy;
+            burst(&mut scenario, 300, 80, &Request::with_key("a"));
+            let report = held(scenario);
+            let seen = (report.admitted, report.denied, report.over_max);
+            assert_eq!(seen, (20, 60, 0), "{limit}: {}", report.summary);
+        }
+    }
+}
+
+#[test]
+fn without_faults_what_comes_back_is_admitted_again_and_no_sooner() {
+    // 10 at once, then 10 more when the window is over, or one each 200 ms, or one each 500 ms. The limit of 40 in
+    // 10 seconds by sub-windows of one second forgets up to a second late.
+    for (limit, at_ms, admitted) in [
+        (Limit::log(10, 2_000), 2_200, 10),
+        (Limit::log(10, 2_000), 2_400, 20),
+        (Limit::buckets(10, 2_000, 2), 2_200, 10),
+        (Limit::buckets(10, 2_000, 2), 3_400, 20),
+        (Limit::token_bucket(5, 1_000, 10), 2_310, 20),
+        (Limit::token_bucket(5, 1_000, 10), 1_350, 15),
+        (Limit::leaky_bucket(2, 1_000), 1_330, 2),
+        (Limit::leaky_bucket(2, 1_000), 790, 1),
+    ] {
+        let mut scenario = Scenario::new("none", 3, one_rule(limit));
+        burst(&mut scenario, 300, 30, &Request::with_key("a"));
+        burst(&mut scenario, at_ms, 30, &Request::with_key("a"));
+        let report = held(scenario);
+        assert_eq!((report.admitted, report.over_max), (admitted, 0), "{limit}: {}", report.summary);
+    }
+}
+
+#[test]
+fn lost_shared_data_is_the_same_for_every_algorithm() {
+    for limit in twenty_at_once() {
+        let mut scenario = Scenario::new("restart", 3, one_rule(limit));
+        scenario.planned.push((1_000 * MS, 0, Planned::Restart));
+        burst(&mut scenario, 300, 50, &Request::with_key("a"));
+        burst(&mut scenario, 2_000, 50, &Request::with_key("a"));
+        let report = held(scenario);
+        assert_eq!((report.admitted, report.over_max), (40, 20), "{limit}: {}", report.summary);
     }
 }
 
