@@ -231,6 +231,10 @@ impl World<'_> {
         match (tried, is_accepted, self.proxies[proxy].is_up) {
             (Some(config), true, true) => {
                 self.tally.count(Happened::ConfigUpdate);
+                let slots = |config: usize| self.scenario.configs[config].slots;
+                if slots(config) != slots(self.proxies[proxy].config) {
+                    self.tally.count(Happened::Resize);
+                }
                 self.proxies[proxy].config = config;
                 let mut all = self.actors_of(proxy, Role::Worker);
                 all.extend(self.actors_of(proxy, Role::Main));

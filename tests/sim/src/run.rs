@@ -62,6 +62,8 @@ pub struct Report {
     pub(crate) denied: u64,
     /// By how much a limit was passed at most, excused or not.
     pub(crate) over_max: u64,
+    /// The most keys that a proxy's shared data has held.
+    pub(crate) keys_max: usize,
 }
 
 /// A module, ready to be simulated.
@@ -120,6 +122,7 @@ impl Simulation {
             admitted: world.oracle.admitted,
             denied: world.oracle.denied,
             over_max: world.oracle.over_max,
+            keys_max: world.proxies.iter().map(|proxy| proxy.keys_max).max().unwrap_or(0),
             tally: world.tally,
         }
     }

@@ -28,6 +28,8 @@ pub enum Happened {
     ClockDrift,
     /// A new config took over while traffic ran.
     ConfigUpdate,
+    /// That config had a table of another size.
+    Resize,
     /// A canary refused an update, for a fault hit it.
     UpdateRefused,
     /// States of another version appeared in a slot.
@@ -47,7 +49,7 @@ pub enum Happened {
 }
 
 /// Every kind, for the suite's check.
-const ALL: [Happened; 19] = [
+const ALL: [Happened; 20] = [
     Happened::CasMismatch,
     Happened::CasStorm,
     Happened::GiveUp,
@@ -59,6 +61,7 @@ const ALL: [Happened; 19] = [
     Happened::ClockBack,
     Happened::ClockDrift,
     Happened::ConfigUpdate,
+    Happened::Resize,
     Happened::UpdateRefused,
     Happened::AlienState,
     Happened::Displaced,

@@ -92,6 +92,7 @@ pub(crate) fn crowded_slot(scenario: &mut Scenario, rng: &mut Rng, begin_ns: u64
     // Small and long, so that who comes back comes back to the same window.
     rules[aim].limits.truncate(1);
     rules[aim].limits[0].requests = rng.between(1, 5);
+    rules[aim].limits[0].burst = rules[aim].limits[0].requests;
     rules[aim].limits[0].window_ms = 10_000;
     let config = scenario.configs[0].clone();
     let rule = &config.rules[aim];
@@ -99,7 +100,7 @@ pub(crate) fn crowded_slot(scenario: &mut Scenario, rng: &mut Rng, begin_ns: u64
     let mut at_ns = begin_ns;
     for _ in 0..rng.between(2, 4) {
         for request in &requests {
-            for _ in 0..=rule.limits[0].requests {
+            for _ in 0..=rule.limits[0].capacity() {
                 at_ns += rng.below(2 * MS);
                 scenario.arrivals.push(arrival(at_ns, 0, request.clone()));
             }

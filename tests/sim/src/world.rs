@@ -325,7 +325,9 @@ impl<'p> World<'p> {
         }
         let count =
             |name: &str| -> u64 { self.proxies.iter().filter_map(|proxy| proxy.metrics.get(name)).sum() };
-        let loses_metrics = [Happened::BadStatus, Happened::VmKilled, Happened::Restart];
+        // The filter does not count those that it meets while it gives a charge back or pays a debt.
+        let loses_metrics =
+            [Happened::BadStatus, Happened::VmKilled, Happened::Restart, Happened::Undo, Happened::TickWrite];
         if loses_metrics.iter().all(|what| self.tally.of(*what) == 0) {
             let (foreign, bad) = (self.tally.of(Happened::ForeignValue), count("tidegate_bad_states"));
             if foreign > bad {

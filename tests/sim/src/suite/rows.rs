@@ -324,6 +324,37 @@ fn a_raised_or_lowered_limit_keeps_the_counts() {
     assert_eq!((report.admitted, report.tally.of(Happened::ConfigUpdate)), (14, 2), "{}", report.summary);
 }
 
+#[test]
+fn a_resize_keeps_the_counts_of_keys_that_stay_and_starts_the_others_again() {
+    // No window ends while the test lasts.
+    let limit = Limit { is_clock_aligned: true, ..Limit::fixed(5, 60_000) };
+    let config = |slots| Config { slots, ..one_rule(limit) };
+    let (small, large) = (config(64), config(128));
+    let slot = |config: &Config, request: &Request| {
+        identity::slot(&first_secret(0), &config.rules[0], &config.applying(request)[0].1, config)
+    };
+    let all = (0..40).map(|number| Request::with_key(&format!("k{number}")));
+    let (staying, moving): (Vec<Request>, Vec<Request>) =
+        all.partition(|request| slot(&small, request) == slot(&large, request));
+    for (requests, admitted) in [(staying, 5), (moving, 10)] {
+        let mut scenario = Scenario::new("update", 3, small.clone());
+        scenario.configs.extend([large.clone(), small.clone()]);
+        scenario.planned.push((1_000 * MS, 0, Planned::Update { config: 1 }));
+        scenario.planned.push((5_000 * MS, 0, Planned::Update { config: 2 }));
+        let keys = requests.len() as u64;
+        for (number, request) in requests.iter().enumerate() {
+            for at_ms in [300, 3_000, 7_000] {
+                burst(&mut scenario, at_ms + number as u64, 8, request);
+            }
+        }
+        let report = held(scenario);
+        // Who comes back to the slot of before finds what was counted there.
+        let seen = (report.admitted, report.tally.of(Happened::Resize));
+        assert_eq!(seen, (keys * admitted, 2), "{}", report.summary);
+        assert!(keys > 5 && report.keys_max <= 128 + 2, "{}", report.summary);
+    }
+}
+
 /// A weakness of the filter that the simulation found (seed 740). Kong's zone drops what was unused longest,
 /// which is the marker: it is read only when a VM starts. A VM that starts afterwards draws a new secret and
 /// places its counters elsewhere than the VMs that still run, so one proxy enforces the limit twice. When this
