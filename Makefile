@@ -130,6 +130,16 @@ sim-soak: wasm ## Simulate new seeds for so long, and stop (MINUTES=10)
 sim-hunt: planted-wasm ## Say after how many seeds the simulation finds each planted bug
 	@TIDEGATE_WASM="$(TIDEGATE_PLANTED_WASM)" cargo run --quiet --locked --package tidegate-sim -- hunt 200
 
+.PHONY: sim-million
+sim-million: wasm ## Simulate a million different keys in one run
+	@cargo run --quiet --locked --package tidegate-sim -- keys 1000000
+
+.PHONY: sim-log
+sim-log: wasm ## Simulate a replay of an access log in the common format (LOG=FILE, gzip or plain; SPEED=10: ten times as fast)
+	@[ -n "$(LOG)" ] || { echo 'sim-log: name the log: make sim-log LOG=FILE' >&2; exit 1; }
+	@gzip --decompress --stdout --force "$(LOG)" | \
+		cargo run --quiet --locked --package tidegate-sim -- log $(or $(SPEED),1)
+
 .PHONY: sim-costs
 sim-costs: wasm ## Write the table of what a request costs anew
 	@cargo run --quiet --locked --package tidegate-sim -- costs tests/sim/costs.md

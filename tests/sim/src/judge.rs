@@ -2,12 +2,16 @@
 
 use crate::actor::Job;
 use crate::identity;
+use crate::journey::Fate;
 use crate::life::ACTION_CONTINUE;
 use crate::oracle::{CounterId, Decision, Subject};
 use crate::scenario::{MS, US};
 use crate::spec::{Config, Request, Rule};
 use crate::tally::Happened;
-use crate::world::{Event, Failure, Fate, World};
+use crate::world::{Event, Failure, World};
+
+/// How many decisions a run makes before it forgets counters that have been idle for long.
+const DECISIONS_REMEMBERED: usize = 100_000;
 
 impl World<'_> {
     /// Tells the oracle where the counters of a request are kept.
@@ -98,9 +102,19 @@ impl World<'_> {
             (false, false) => return Err(format!("request {request} is paused, and nobody will answer it")),
             (true, true) => return Err(format!("request {request} was answered and went on")),
         }
+        if self.scenario.is_faultless() && request % DECISIONS_REMEMBERED == DECISIONS_REMEMBERED - 1 {
+            self.forget_idle(decision.proxy, decision.end_ms);
+        }
         let fate = self.journeys[request].fate;
         self.note(actor, || format!("request {request}: {fate:?}"));
         Ok(())
+    }
+
+    fn forget_idle(&mut self, proxy: usize, now_ms: u64) {
+        self.oracle.forget_idle(now_ms);
+        for known in self.proxies[proxy].slots.values_mut() {
+            known.retain(|(_, id, _)| self.oracle.knows(id));
+        }
     }
 
     /// Nobody judges the probe: its requests go on or are answered.

@@ -2,6 +2,7 @@
 
 use crate::actor::Job;
 use crate::calls::{BAD_ARGUMENT, INTERNAL_FAILURE, OK, Status};
+use crate::journey::Journey;
 use crate::life::ACTION_CONTINUE;
 use crate::scenario::{MS, US};
 use crate::shared::Flavour;
@@ -95,11 +96,12 @@ impl World<'_> {
         let call = self.actors[actor].calls.get(&token)?.clone();
         let context = match (self.scenario.flavour, call.request) {
             (Flavour::Kong, Some(request)) => {
-                if self.journeys[request].is_answered {
+                let asking = self.journeys.get(request).filter(|journey| !journey.is_answered);
+                let Some(context) = asking.map(|journey| journey.context) else {
                     self.actors[actor].calls.remove(&token);
                     return None;
-                }
-                self.journeys[request].context
+                };
+                context
             }
             _ => call.root,
         };
@@ -121,11 +123,12 @@ impl World<'_> {
             Job::Request { request } => Some(request),
             Job::CallResponse { .. } => {
                 let own = &self.actors[actor];
-                self.journeys.iter().position(|journey| {
+                let is_it = |(_, journey): &(usize, &Journey)| {
                     journey.actor == actor
                         && journey.generation == own.generation
                         && journey.context == own.effective
-                })
+                };
+                self.journeys.under_way().find(is_it).map(|(request, _)| request)
             }
             _ => None,
         }
@@ -137,7 +140,7 @@ impl World<'_> {
             return OK;
         }
         let generation = self.actors[actor].generation;
-        let is_request = self.journeys.iter().any(|journey| {
+        let is_request = self.journeys.under_way().any(|(_, journey)| {
             journey.actor == actor && journey.generation == generation && journey.context == context
         });
         if !is_request && self.actors[actor].root(context).is_none() {

@@ -18,6 +18,9 @@ use std::collections::BTreeMap;
 /// How long a VM remembers a denial, and some more for clocks that drift.
 const DENIAL_REMEMBERED_NS: u64 = 1_200_000_000;
 
+/// How long a counter is remembered that nobody asks for, in times that a charge matters.
+const SPANS_KEPT: u64 = 4;
+
 /// A rule that applies to a request, for one key.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject<'c> {
@@ -69,6 +72,8 @@ struct Counter {
     unsure_until_ms: u64,
     /// When requests that had charged it were denied after all.
     undone_ns: Vec<u64>,
+    /// When it was last asked, on the proxy's clock.
+    asked_ms: u64,
 }
 
 /// What the oracle is told of a decision.
@@ -98,8 +103,9 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    fn counter(&mut self, id: &CounterId, limit: &Limit) -> &mut Counter {
+    fn counter(&mut self, id: &CounterId, limit: &Limit, decision: &Decision) -> &mut Counter {
         let counter = self.counters.entry(id.clone()).or_insert_with(|| Counter::new(id, limit));
+        counter.asked_ms = decision.end_ms;
         counter.span_ms = counter.span_ms.max(limit.span_ms());
         counter
     }
@@ -112,7 +118,7 @@ impl Oracle {
             for limit in &rule.limits {
                 let id = CounterId::new(decision.proxy, subject, limit);
                 let owed_ms = owed_ms_max(rule);
-                let over = self.counter(&id, limit).admit(limit, decision, owed_ms).map_err(|used| {
+                let over = self.counter(&id, limit, decision).admit(limit, decision, owed_ms).map_err(|used| {
                     format!(
                         "over the limit: rule {} allows {limit}, key {key:?} has used {used} and one more was admitted",
                         rule.name
@@ -143,7 +149,7 @@ impl Oracle {
         for limit in &subject.rule.limits {
             let id = CounterId::new(decision.proxy, subject, limit);
             let under_way = contenders(&id);
-            let used = self.counter(&id, limit).used_at_most(limit, decision, under_way);
+            let used = self.counter(&id, limit, decision).used_at_most(limit, decision, under_way);
             is_justified |= used.is_none_or(|used| used + 1 > limit.capacity());
             reasons.push(format!("{} of {limit}", used.unwrap_or(0)));
         }
@@ -163,7 +169,7 @@ impl Oracle {
         for subject in subjects {
             for limit in &subject.rule.limits {
                 let id = CounterId::new(decision.proxy, subject, limit);
-                let counter = self.counter(&id, limit);
+                let counter = self.counter(&id, limit, decision);
                 if decision.is_faulty {
                     counter.stray(limit, decision, owed_ms_max(subject.rule));
                 } else if has_died {
@@ -201,6 +207,15 @@ impl Oracle {
         }
     }
 
+    /// Forgets counters that no decision can depend on any more, for runs with very many. Only where no clock steps.
+    pub(crate) fn forget_idle(&mut self, now_ms: u64) {
+        self.counters.retain(|_, counter| counter.asked_ms + SPANS_KEPT * counter.span_ms >= now_ms);
+    }
+
+    pub(crate) fn knows(&self, id: &CounterId) -> bool {
+        self.counters.contains_key(id)
+    }
+
     /// A proxy's clock stepped: one extra window, and no more certainty about denials until it has passed
     /// all that it has seen.
     pub(crate) fn step_clock(&mut self, step: u64, proxy: usize, latest_ms: u64) {
@@ -219,7 +234,7 @@ impl Counter {
         } else {
             Past::Moments(Moments::default())
         };
-        Self { past, span_ms: 0, emptied_step: 0, unsure_until_ms: 0, undone_ns: Vec::new() }
+        Self { past, span_ms: 0, emptied_step: 0, unsure_until_ms: 0, undone_ns: Vec::new(), asked_ms: 0 }
     }
 
     /// By how much the limit is passed now, excuses or not; or how much was used, if that is a failure.

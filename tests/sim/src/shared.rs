@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     zone: Zone,
     has_zone: bool,
     values: BTreeMap<Vec<u8>, Value>,
+    /// What they take of the zone.
+    used_bytes: u64,
     last_cas: u32,
     uses: u64,
     /// Whether the zone has ever dropped a value: from then on its memory is reused.
@@ -56,6 +58,7 @@ impl Shared {
             zone,
             has_zone: true,
             values: BTreeMap::new(),
+            used_bytes: 0,
             last_cas: 0,
             uses: 0,
             has_dropped: false,
@@ -123,7 +126,7 @@ impl Shared {
             return CAS_MISMATCH;
         }
         if self.flavour == Flavour::Kong && bytes.is_empty() {
-            self.values.remove(&identity);
+            self.remove(&identity);
             return OK;
         }
         if self.flavour == Flavour::Kong && !self.make_room(&identity, key, &bytes) {
@@ -132,23 +135,32 @@ impl Shared {
         self.last_cas = self.last_cas.wrapping_add(1).max(1);
         self.uses += 1;
         let value = Value { key: key.to_vec(), bytes, cas: self.last_cas, used: self.uses };
-        self.values.insert(identity, value);
+        self.used_bytes += cost(key, &value.bytes);
+        if let Some(before) = self.values.insert(identity, value) {
+            self.used_bytes -= cost(&before.key, &before.bytes);
+        }
         OK
+    }
+
+    fn remove(&mut self, identity: &[u8]) -> Option<Value> {
+        let gone = self.values.remove(identity)?;
+        self.used_bytes -= cost(&gone.key, &gone.bytes);
+        Some(gone)
     }
 
     fn make_room(&mut self, identity: &[u8], key: &[u8], bytes: &[u8]) -> bool {
         let needed = cost(key, bytes);
+        let replaced = self.values.get(identity).map_or(0, |value| cost(&value.key, &value.bytes));
         loop {
-            let others = self.values.iter().filter(|(other, _)| other.as_slice() != identity);
-            let used: u64 = others.clone().map(|(_, value)| cost(&value.key, &value.bytes)).sum();
-            if used + needed <= self.zone.bytes_max {
+            if self.used_bytes - replaced + needed <= self.zone.bytes_max {
                 return true;
             }
+            let others = self.values.iter().filter(|(other, _)| other.as_slice() != identity);
             let spared = |key: &[u8]| self.zone.spares_marker && key == MARKER_KEY;
             let movable = others.filter(|(_, value)| !spared(&value.key));
             let oldest = movable.min_by_key(|(_, value)| value.used).map(|(oldest, _)| oldest.clone());
             let Some(oldest) = oldest.filter(|_| self.zone.evicts) else { return false };
-            if let Some(gone) = self.values.remove(&oldest) {
+            if let Some(gone) = self.remove(&oldest) {
                 self.has_dropped = true;
                 self.evicted.push((gone.key, gone.bytes));
             }
@@ -174,6 +186,8 @@ impl Shared {
         self.touch(key);
         let identity = self.identity(key);
         if let Some(value) = self.values.get_mut(&identity) {
+            self.used_bytes += cost(&value.key, &bytes);
+            self.used_bytes -= cost(&value.key, &value.bytes);
             value.bytes = bytes;
         }
     }
@@ -184,6 +198,7 @@ impl Shared {
 
     pub(crate) fn clear(&mut self) {
         self.values.clear();
+        self.used_bytes = 0;
         self.has_dropped = false;
         self.evicted.clear();
     }

@@ -4,11 +4,12 @@
 use crate::actor::{Actor, Job, Role};
 use crate::calls::Call;
 use crate::identity::{Place, Secret};
+use crate::journey::{Fate, Journey, Journeys};
 use crate::oracle::{CounterId, Oracle};
 use crate::rng::Rng;
-use crate::scenario::{MS, Planned, Policy, Scenario};
+use crate::scenario::{MS, Planned, Policy, SECOND, Scenario};
 use crate::shared::Shared;
-use crate::spec::{Config, Request};
+use crate::spec::Config;
 use crate::tally::{Happened, Tally};
 use crate::trace::Trace;
 use crate::vm::Program;
@@ -22,8 +23,10 @@ const EPOCH_NS: u64 = 1_800_000_000_000_000_000;
 const STALL_NS_MAX: u64 = 300 * MS;
 /// How long a run goes on after the last request.
 const AFTERMATH_NS: u64 = 2_500 * MS;
-/// A run that needs more steps hangs.
+/// A run that needs more steps hangs: so many, and some for each request, and for each second of each VM.
 const STEPS_MAX: u64 = 5_000_000;
+const STEPS_PER_REQUEST_MAX: u64 = 100;
+const STEPS_PER_VM_SECOND_MAX: u64 = 20;
 
 /// A proxy's clock and data.
 pub(crate) struct Proxy {
@@ -52,53 +55,6 @@ pub(crate) struct Proxy {
     pub(crate) keys_max: usize,
 }
 
-/// How far a request has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// No proxy was there to take it.
-    Unserved,
-    Waiting,
-    Admitted,
-    Denied,
-    /// Its VM died before it was decided.
-    Died,
-}
-
-/// A request on its way.
-pub(crate) struct Journey {
-    pub(crate) request: Request,
-    pub(crate) actor: usize,
-    pub(crate) generation: u64,
-    pub(crate) context: u32,
-    pub(crate) root: u32,
-    pub(crate) config: usize,
-    pub(crate) fate: Fate,
-    pub(crate) read_ms: Option<u64>,
-    pub(crate) first_write_step: Option<u64>,
-    pub(crate) is_faulty: bool,
-    /// Whether the clock stepped while it was under way: it brings the time of before along.
-    pub(crate) is_out_of_time: bool,
-    pub(crate) mismatches: BTreeMap<Vec<u8>, u32>,
-    pub(crate) writes: BTreeMap<Vec<u8>, u32>,
-    pub(crate) is_answered: bool,
-    /// Whether it has made a call and not gone on since.
-    pub(crate) has_called: bool,
-    /// The body that it was answered with, and the headers that its response got.
-    pub(crate) body: Vec<u8>,
-    pub(crate) response_headers: Vec<(String, String)>,
-    pub(crate) access_log: String,
-    /// What it cost so far.
-    pub(crate) cost: Cost,
-}
-
-/// Host calls and fuel of one request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cost {
-    pub(crate) request_calls: BTreeMap<Call, u64>,
-    pub(crate) response_calls: BTreeMap<Call, u64>,
-    pub(crate) fuel: u64,
-}
-
 /// Something that happens at a time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
@@ -124,7 +80,8 @@ pub(crate) struct World<'p> {
     pub(crate) steps: u64,
     pub(crate) proxies: Vec<Proxy>,
     pub(crate) actors: Vec<Actor>,
-    pub(crate) journeys: Vec<Journey>,
+    steps_max: u64,
+    pub(crate) journeys: Journeys,
     pub(crate) events: BTreeMap<(u64, u64), Event>,
     event_count: u64,
     last_actor: usize,
@@ -145,7 +102,8 @@ impl<'p> World<'p> {
             steps: 0,
             proxies: Vec::new(),
             actors: Vec::new(),
-            journeys: Vec::new(),
+            steps_max: STEPS_MAX,
+            journeys: Journeys::default(),
             events: BTreeMap::new(),
             event_count: 0,
             last_actor: 0,
@@ -192,11 +150,17 @@ impl<'p> World<'p> {
             }
             self.at(EPOCH_NS, Event::Start { proxy });
         }
-        for (arrival, arriving) in self.scenario.arrivals.clone().iter().enumerate() {
-            self.at(EPOCH_NS + arriving.at_ns, Event::Arrive { arrival });
-        }
+        self.scenario.arrivals.sort_by_key(|arrival| arrival.at_ns);
+        self.expect(0);
         for (at_ns, proxy, planned) in self.scenario.planned.clone() {
             self.at(EPOCH_NS + at_ns, Event::Fault { proxy, planned });
+        }
+    }
+
+    /// Plans the arrival with this number, if there is one. One is planned at a time.
+    pub(crate) fn expect(&mut self, arrival: usize) {
+        if let Some(arriving) = self.scenario.arrivals.get(arrival) {
+            self.at(EPOCH_NS + arriving.at_ns, Event::Arrive { arrival });
         }
     }
 
@@ -208,8 +172,11 @@ impl<'p> World<'p> {
 
     /// Runs everything. An error is a promise broken.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
-        let last = self.scenario.arrivals.iter().map(|arrival| arrival.at_ns).max().unwrap_or(0);
-        let end_ns = EPOCH_NS + last + AFTERMATH_NS;
+        let last_ns = self.scenario.arrivals.last().map_or(0, |arrival| arrival.at_ns);
+        let vm_seconds = last_ns / SECOND * self.actors.len() as u64;
+        let requests = self.scenario.arrivals.len() as u64;
+        self.steps_max += STEPS_PER_REQUEST_MAX * requests + STEPS_PER_VM_SECOND_MAX * vm_seconds;
+        let end_ns = EPOCH_NS + last_ns + AFTERMATH_NS;
         self.run_until(end_ns)?;
         self.is_winding_down = true;
         self.finish_all()?;
@@ -283,7 +250,7 @@ impl<'p> World<'p> {
     /// Lets one VM run from where it waits to its next host call.
     fn step(&mut self, actor: usize) -> Result<(), Failure> {
         self.steps += 1;
-        if self.steps > STEPS_MAX {
+        if self.steps > self.steps_max {
             return Err("the run does not end".to_owned());
         }
         self.actors[actor].waiting_since_ns = self.now_ns;
@@ -320,7 +287,8 @@ impl<'p> World<'p> {
     }
 
     fn check_end(&self) -> Result<(), Failure> {
-        if let Some(hung) = self.journeys.iter().position(|journey| journey.fate == Fate::Waiting) {
+        let is_waiting = |(_, journey): &(usize, &Journey)| journey.fate == Fate::Waiting;
+        if let Some((hung, _)) = self.journeys.under_way().find(is_waiting) {
             return Err(format!("request {hung} never got an answer"));
         }
         let count =

@@ -5,12 +5,14 @@
 //! - `hosts`: the shared data of both hosts, fact by fact.
 //! - `conformance`: this host answers the probe as the real Envoy does, and as Kong should.
 //! - `bugs`: planted bugs are found.
+//! - `large`: many keys in one run, and an access log.
 //! - `costs`: the committed table of costs is true.
 
 mod bugs;
 mod conformance;
 mod costs;
 mod hosts;
+mod large;
 mod rows;
 mod seeds;
 
