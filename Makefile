@@ -132,7 +132,7 @@ sim-hunt: planted-wasm ## Say after how many seeds the simulation finds each pla
 
 .PHONY: sim-million
 sim-million: wasm ## Simulate a million different keys in one run
-	@cargo run --quiet --locked --package tidegate-sim -- keys 1000000
+	@cargo run --quiet --locked --release --package tidegate-sim -- keys 1000000
 
 .PHONY: sim-log
 sim-log: wasm ## Simulate a replay of an access log in the common format (LOG=FILE, gzip or plain; SPEED=10: ten times as fast)
