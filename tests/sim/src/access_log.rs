@@ -64,7 +64,7 @@ fn seconds(time: &str) -> Option<u64> {
     let parts: Vec<&str> = clock.split(['/', ':']).collect();
     let [day, month, year, hour, minute, second] = parts.as_slice() else { return None };
     let number = |text: &str| text.parse::<i64>().ok();
-    let month = MONTHS.find(month).filter(|at| at % 3 == 0)? as i64 / 3 + 1;
+    let month = i64::try_from(MONTHS.find(month).filter(|at| at % 3 == 0)? / 3).ok()? + 1;
     // A year that begins in March ends with the day that leaps.
     let (year, month) = if month > 2 { (number(year)?, month - 3) } else { (number(year)? - 1, month + 9) };
     let days =

@@ -18,6 +18,7 @@ pub(crate) enum Fate {
 }
 
 /// A request on its way.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Journey {
     pub(crate) request: Request,
     pub(crate) actor: usize,

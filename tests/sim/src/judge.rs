@@ -62,7 +62,8 @@ impl World<'_> {
     /// The request callback has returned: the oracle judges.
     pub(crate) fn decided(&mut self, actor: usize, request: usize, action: u64) -> Result<(), Failure> {
         if self.scenario.is_probe {
-            return self.probed(actor, request, action);
+            self.probed(actor, request, action);
+            return Ok(());
         }
         let decision = self.decision(request);
         let journey = &self.journeys[request];
@@ -118,7 +119,7 @@ impl World<'_> {
     }
 
     /// Nobody judges the probe: its requests go on or are answered.
-    fn probed(&mut self, actor: usize, request: usize, action: u64) -> Result<(), Failure> {
+    fn probed(&mut self, actor: usize, request: usize, action: u64) {
         if action == ACTION_CONTINUE {
             self.journeys[request].fate = Fate::Admitted;
             self.at(self.now_ns, Event::Respond { request });
@@ -127,7 +128,6 @@ impl World<'_> {
             self.push(actor, Job::Response { request });
             self.push(actor, Job::DeleteStream { request });
         }
-        Ok(())
     }
 
     /// The counters that other requests have charged and may yet give back.

@@ -10,6 +10,7 @@ use crate::vm::{Asked, Trap};
 use crate::world::{Event, Failure, World};
 
 /// What stands behind a name.
+#[cfg_attr(not(test), expect(dead_code, reason = "only the probe calls them yet, and only in tests"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
     /// Known, but with nobody who could answer.

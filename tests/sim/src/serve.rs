@@ -100,7 +100,7 @@ impl World<'_> {
             Call::IncrementMetric => Ok(self.increment_metric(actor, asked)),
             Call::Random => self.random(actor, asked),
             Call::Clock => self.clock(actor, asked),
-            Call::HttpCall => self.http_call(actor, job, asked),
+            Call::Http => self.http_call(actor, job, asked),
             Call::Continue => self.continue_stream(actor, job),
             Call::SetContext => Ok(self.set_context(actor, asked.arg32(0))),
             Call::Unknown => Err(Trap("the filter is not known to call this".to_owned())),
