@@ -20,6 +20,9 @@ export TIDEGATE_WASM := $(CURDIR)/target/tidegate_filter.wasm
 # The same with bugs that the simulation must find. Never shipped.
 export TIDEGATE_PLANTED_WASM := $(CURDIR)/target/tidegate_filter_planted.wasm
 
+# What tries a host, in the simulation and in Envoy.
+export TIDEGATE_PROBE_WASM := $(CURDIR)/target/tidegate_probe.wasm
+
 SCHEMATHESIS_VERSION := 4.32.5
 SCHEMATHESIS := $(TIDEGATE_CACHE)/schemathesis-$(SCHEMATHESIS_VERSION)/bin/schemathesis
 
@@ -74,7 +77,7 @@ NO_MACHINE_PATHS = CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS="\
 lint: need-wasm-target need-lint-tools ## Check formatting and clippy, natively and for wasm32
 	cargo fmt --check
 	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
-	cargo clippy --locked --package tidegate-filter --target $(WASM_TARGET) -- -D warnings
+	cargo clippy --locked --package tidegate-filter --package tidegate-probe --target $(WASM_TARGET) -- -D warnings
 	cd tools && cargo fmt --check
 	$(IN_TOOLS) cargo clippy --release --locked --package strip-exports --all-targets -- -D warnings
 
@@ -94,11 +97,11 @@ wasm-test: need-wasm-target need-node $(WASM_TEST_RUNNER) ## Run the core's and 
 		cargo test --locked --package tidegate-core --package tidegate-config --target $(WASM_TARGET)
 
 .PHONY: e2e
-e2e: wasm envoy ## Run the tests in a real Envoy (ARGS=name: only those)
+e2e: wasm probe-wasm envoy ## Run the tests in a real Envoy (ARGS=name: only those)
 	cargo test --locked --package tidegate-e2e $(if $(ARGS),-- $(ARGS))
 
 .PHONY: sim
-sim: wasm $(if $(SEED),,planted-wasm) ## Simulate the filter in many VMs under hostile schedules (SEED=n: replay one, with its last events)
+sim: wasm $(if $(SEED),,planted-wasm probe-wasm) ## Simulate the filter in many VMs under hostile schedules (SEED=n: replay one, with its last events)
 ifdef SEED
 	@cargo run --quiet --locked --package tidegate-sim -- seed $(SEED)
 else
@@ -111,6 +114,12 @@ planted-wasm: need-wasm-target
 		--features planted-bugs --target-dir "$(CARGO_TARGET_DIR)/planted"
 	@mkdir -p "$(dir $(TIDEGATE_PLANTED_WASM))"
 	@cp "$(CARGO_TARGET_DIR)/planted/$(WASM_TARGET)/wasm/tidegate_filter.wasm" "$(TIDEGATE_PLANTED_WASM)"
+
+.PHONY: probe-wasm
+probe-wasm: need-wasm-target
+	@$(NO_MACHINE_PATHS) cargo build --locked --package tidegate-probe --profile wasm --target $(WASM_TARGET)
+	@mkdir -p "$(dir $(TIDEGATE_PROBE_WASM))"
+	@cp "$(CARGO_TARGET_DIR)/$(WASM_TARGET)/wasm/tidegate_probe.wasm" "$(TIDEGATE_PROBE_WASM)"
 
 # One package at a time: together they would have other features, and be compiled again.
 IN_TOOLS = cd tools && CARGO_TARGET_DIR="$(TIDEGATE_CACHE)/tools-target"
@@ -138,6 +147,16 @@ sim-soak: wasm ## Simulate new seeds for so long, and stop (MINUTES=10)
 .PHONY: sim-hunt
 sim-hunt: planted-wasm ## Say after how many seeds the simulation finds each planted bug
 	@TIDEGATE_WASM="$(TIDEGATE_PLANTED_WASM)" cargo run --quiet --locked --package tidegate-sim -- hunt 200
+
+.PHONY: sim-million
+sim-million: wasm ## Simulate a million different keys in one run
+	@cargo run --quiet --locked --release --package tidegate-sim -- keys 1000000
+
+.PHONY: sim-log
+sim-log: wasm ## Simulate a replay of an access log in the common format (LOG=FILE, gzip or plain; SPEED=10: ten times as fast)
+	@[ -n "$(LOG)" ] || { echo 'sim-log: name the log: make sim-log LOG=FILE' >&2; exit 1; }
+	@gzip --decompress --stdout --force "$(LOG)" | \
+		cargo run --quiet --locked --package tidegate-sim -- log $(or $(SPEED),1)
 
 .PHONY: sim-costs
 sim-costs: wasm ## Write the table of what a request costs anew

@@ -86,6 +86,13 @@ impl Json {
         out
     }
 
+    /// The tree as text on one line.
+    pub(crate) fn to_line(&self) -> String {
+        let mut out = String::new();
+        self.write_flat(&mut out);
+        out
+    }
+
     fn write(&self, indent: usize, out: &mut String) {
         let start = out.len();
         self.write_flat(out);

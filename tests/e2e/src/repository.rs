@@ -26,6 +26,11 @@ pub fn wasm_module() -> Result<PathBuf, Fault> {
     from_environment("TIDEGATE_WASM", "the built filter")
 }
 
+/// The module that tries what a host does.
+pub fn probe_module() -> Result<PathBuf, Fault> {
+    from_environment("TIDEGATE_PROBE_WASM", "the built probe")
+}
+
 fn from_environment(variable: &str, what: &str) -> Result<PathBuf, Fault> {
     let advice = "run `make e2e` or `make demo`, which fetch and build what is needed";
     let path = env::var_os(variable)

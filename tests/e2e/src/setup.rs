@@ -56,6 +56,7 @@ pub struct Setup {
     access_log: bool,
     fields: Vec<(Part, &'static str, Value)>,
     filters_before: Vec<Value>,
+    clusters: Vec<Value>,
 }
 
 impl Setup {
@@ -70,6 +71,7 @@ impl Setup {
             access_log: false,
             fields: Vec::new(),
             filters_before: Vec::new(),
+            clusters: Vec::new(),
         }
     }
 
@@ -127,6 +129,23 @@ impl Setup {
         Self { module: Some(module), ..self }
     }
 
+    /// With one more cluster, at these addresses.
+    #[must_use]
+    pub fn cluster(mut self, name: &str, endpoints: &[SocketAddr]) -> Self {
+        let endpoints: Vec<Value> = endpoints
+            .iter()
+            .map(|to| json!({ "address": to.ip(), "port_value": to.port() }))
+            .map(|address| json!({ "endpoint": { "address": { "socket_address": address } } }))
+            .collect();
+        self.clusters.push(json!({
+            "name": name,
+            "type": "STATIC",
+            "connect_timeout": "1s",
+            "load_assignment": { "cluster_name": name, "endpoints": [{ "lb_endpoints": endpoints }] },
+        }));
+        self
+    }
+
     /// The same with other limits.
     #[must_use]
     pub fn with_limits(&self, limits: Value) -> Self {
@@ -148,6 +167,10 @@ impl Setup {
                            address/socket_address/port_value";
             set(&mut bootstrap, address, json!(upstream.port()))?;
         }
+        let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
+        clusters
+            .ok_or_else(|| Fault::new(format!("{BOOTSTRAP} has no clusters")))?
+            .extend(self.clusters.iter().cloned());
         Ok(bootstrap)
     }
 

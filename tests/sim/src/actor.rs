@@ -1,8 +1,9 @@
 //! A thread of a proxy with its VM: what it has to do, and what it is doing.
 
 use crate::identity::Secret;
+use crate::network::PendingCall;
 use crate::vm::Vm;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What a VM is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,10 @@ pub(crate) enum Job {
     },
     DeleteRoot {
         root: u32,
+    },
+    /// The answer to a call has come.
+    CallResponse {
+        token: u32,
     },
     CreateStream {
         request: usize,
@@ -82,8 +87,16 @@ pub(crate) struct Actor {
     pub(crate) roots: Vec<Root>,
     pub(crate) jobs: VecDeque<Job>,
     pub(crate) running: Option<Job>,
-    /// Whether a missing slot was pretended to the callback: then its write empties the slot.
-    pub(crate) saw_nothing: bool,
+    /// The context that answers and resumptions are about.
+    pub(crate) effective: u32,
+    /// Calls to other services that are under way.
+    pub(crate) calls: BTreeMap<u32, PendingCall>,
+    pub(crate) next_token: u32,
+    /// Requests that the running callback resumed or answered, though it is not theirs.
+    pub(crate) settled: Vec<(usize, u64)>,
+    /// Slots that the running callback was told were missing, or of which it got another's value: its write
+    /// empties them.
+    pub(crate) misread: BTreeSet<Vec<u8>>,
     pub(crate) next_context: u32,
     /// Raised whenever the VM is replaced, so that what was meant for the old one is dropped.
     pub(crate) generation: u64,
@@ -101,7 +114,11 @@ impl Actor {
             roots: Vec::new(),
             jobs: VecDeque::new(),
             running: None,
-            saw_nothing: false,
+            effective: 0,
+            calls: BTreeMap::new(),
+            next_token: 1,
+            settled: Vec::new(),
+            misread: BTreeSet::new(),
             next_context: 1,
             generation: 0,
             waiting_since_ns: 0,

@@ -1,10 +1,10 @@
 //! What a request costs, counted and not measured: host calls by kind, and the interpreter's fuel.
 
 use crate::calls::Call;
+use crate::journey::{Cost, Fate};
 use crate::run::Simulation;
 use crate::scenario::{Arrival, MS, Scenario};
 use crate::spec::{Config, KeyPart, Limit, Request, Rule};
-use crate::world::{Cost, Fate};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

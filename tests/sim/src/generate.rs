@@ -47,12 +47,25 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
 }
 
 fn limit(rng: &mut Rng, requests_max: u64) -> Limit {
-    let requests = rng.between(1, requests_max);
     let window_ms = *rng.pick(&[1_000, 1_000, 1_500, 2_000, 10_000]);
-    let mut limit = if rng.chance(500_000) {
-        Limit::fixed(requests, window_ms)
-    } else {
-        Limit::sliding(requests, window_ms)
+    limit_in(rng, requests_max, window_ms)
+}
+
+/// A limit of any algorithm, the two windows more often than the others.
+fn limit_in(rng: &mut Rng, requests_max: u64, window_ms: u64) -> Limit {
+    let requests = rng.between(1, requests_max);
+    let mut limit = match rng.below(10) {
+        0..=2 => Limit::fixed(requests, window_ms),
+        3..=5 => Limit::sliding(requests, window_ms),
+        6 => Limit::token_bucket(requests, window_ms, rng.between(1, 2 * requests)),
+        7 => Limit::leaky_bucket(requests, window_ms),
+        8 => Limit::log(requests, window_ms),
+        // A sub-window has a second at least.
+        _ => Limit::buckets(
+            requests,
+            window_ms,
+            *rng.pick(if window_ms == 10_000 { &[2, 5, 10] } else { &[1] }),
+        ),
     };
     limit.is_clock_aligned = rng.chance(500_000);
     limit
@@ -67,10 +80,7 @@ fn config(rng: &mut Rng) -> Config {
             Rule::new("ip", KeyPart::ClientIp, vec![limit(rng, 60)]),
         ],
         2 => {
-            let mut short = limit(rng, 12);
-            short.window_ms = 1_000;
-            let mut long = limit(rng, 60);
-            long.window_ms = 10_000;
+            let (short, long) = (limit_in(rng, 12, 1_000), limit_in(rng, 60, 10_000));
             vec![
                 Rule::new("key", key, vec![short, long]),
                 Rule::new("ip", KeyPart::ClientIp, vec![limit(rng, 50)]).under("/a/"),
@@ -146,16 +156,20 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
             let is_kept = |rule: &&mut Rule| !(scenario.is_crowded && rule.is_strict);
             for limit in changed.rules.iter_mut().filter(is_kept).flat_map(|rule| &mut rule.limits) {
                 limit.requests = rng.between(1, 2 * limit.requests);
+                limit.burst = rng.between(1, 2 * limit.burst);
             }
             if rng.chance(500_000) {
                 changed.rules.reverse();
+            }
+            if rng.chance(400_000) {
+                changed.slots = *rng.pick(&[64, 128, 256]);
             }
             scenario.configs.push(changed);
             let config = scenario.configs.len() - 1;
             plan(scenario, rng, Planned::Update { config });
         }
         if family == "update" && rng.chance(500_000) {
-            scenario.rates = Rates { bad_status: 2_000, kill: 500 };
+            scenario.rates = Rates { bad_status: 2_000, kill: 500, ..Rates::default() };
         }
     }
     if has("alien") {
@@ -167,6 +181,7 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
         // Room for some of the slots: 512 bytes each.
         let bytes_max = 512 * rng.between(4, 40);
         scenario.zone = Zone { bytes_max, evicts: rng.chance(600_000), spares_marker: true };
+        scenario.rates.foreign_value = *rng.pick(&[0, 2_000, 20_000]);
     }
 }
 

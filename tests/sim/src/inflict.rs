@@ -43,7 +43,9 @@ impl World<'_> {
         self.oracle.empty(self.steps, |id| id.proxy == proxy);
         let fallen = &mut self.proxies[proxy];
         fallen.shared.clear();
+        fallen.secret = None;
         fallen.slots.clear();
+        fallen.overflowed.clear();
         fallen.is_up = false;
         fallen.trying = None;
         self.at(self.now_ns + RELOAD_NS, Event::Start { proxy });

@@ -2,11 +2,16 @@
 
 use crate::actor::Job;
 use crate::identity;
+use crate::journey::Fate;
 use crate::life::ACTION_CONTINUE;
-use crate::oracle::{CounterId, Decision};
+use crate::oracle::{CounterId, Decision, Subject};
 use crate::scenario::{MS, US};
+use crate::spec::{Config, Request, Rule};
 use crate::tally::Happened;
-use crate::world::{Event, Failure, Fate, World};
+use crate::world::{Event, Failure, World};
+
+/// How many decisions a run makes before it forgets counters that have been idle for long.
+const DECISIONS_REMEMBERED: usize = 100_000;
 
 impl World<'_> {
     /// Tells the oracle where the counters of a request are kept.
@@ -16,14 +21,28 @@ impl World<'_> {
         let (actor, root) = (journey.actor, journey.root);
         let Some(secret) = self.actors[actor].root(root).and_then(|root| root.secret) else { return };
         let config = &self.scenario.configs[journey.config];
-        for (rule, key) in config.applying(&journey.request) {
-            let slot = identity::slot(&secret, &rule.name, &key, config.slots);
+        let canonical = *self.proxies[proxy].secret.get_or_insert_with(|| {
+            self.oracle.place_anew(proxy, |id| {
+                identity::slot_in(&secret, &id.rule, &id.key, id.place.region, config)
+            });
+            secret
+        });
+        for subject in subjects(&canonical, config, &journey.request) {
+            let Subject { rule, key, .. } = &subject;
+            let slot = identity::slot(&secret, rule, key, config);
             for limit in &rule.limits {
-                let fingerprint = identity::fingerprint(&secret, &rule.name, limit, &key);
-                let id = CounterId::new(proxy, rule, limit, &key);
+                let fingerprint = identity::fingerprint(&secret, &rule.name, limit, key);
+                let id = CounterId::new(proxy, &subject, limit);
                 self.proxies[proxy].slots.entry(slot).or_default().insert((fingerprint, id, rule.is_strict));
             }
         }
+    }
+
+    /// The rules that apply to a request, for the oracle.
+    pub(crate) fn subjects<'c>(&self, config: &'c Config, request: usize) -> Vec<Subject<'c>> {
+        let journey = &self.journeys[request];
+        let secret = self.proxies[self.actors[journey.actor].proxy].secret.unwrap_or_default();
+        subjects(&secret, config, &journey.request)
     }
 
     pub(crate) fn decision(&mut self, request: usize) -> Decision {
@@ -42,10 +61,14 @@ impl World<'_> {
 
     /// The request callback has returned: the oracle judges.
     pub(crate) fn decided(&mut self, actor: usize, request: usize, action: u64) -> Result<(), Failure> {
+        if self.scenario.is_probe {
+            self.probed(actor, request, action);
+            return Ok(());
+        }
         let decision = self.decision(request);
         let journey = &self.journeys[request];
         let config = self.scenario.configs[journey.config].clone();
-        let rules = config.applying(&journey.request);
+        let rules = self.subjects(&config, request);
         let is_undone = journey.writes.values().any(|writes| *writes > 1);
         match (action == ACTION_CONTINUE, journey.is_answered) {
             (true, false) => {
@@ -58,8 +81,11 @@ impl World<'_> {
                 self.journeys[request].fate = Fate::Denied;
                 let log = self.journeys[request].access_log.clone();
                 let by = log.split_whitespace().find_map(|part| part.strip_prefix("rule=")).unwrap_or("");
-                let is_crowded = self.scenario.is_crowded
-                    && rules.iter().any(|(rule, _)| rule.name == by && rule.is_strict);
+                // A strict newcomer to a slot that has displaced others may be denied early.
+                let overflowed = &self.proxies[decision.proxy].overflowed;
+                let is_crowded = rules.iter().any(|subject| {
+                    subject.rule.name == by && subject.rule.is_strict && overflowed.contains(&subject.place)
+                });
                 let under_way = self.under_way(decision.proxy, request);
                 let contenders =
                     |id: &CounterId| under_way.iter().filter(|other| *other == id).count() as u64;
@@ -77,9 +103,31 @@ impl World<'_> {
             (false, false) => return Err(format!("request {request} is paused, and nobody will answer it")),
             (true, true) => return Err(format!("request {request} was answered and went on")),
         }
+        if self.scenario.is_faultless() && request % DECISIONS_REMEMBERED == DECISIONS_REMEMBERED - 1 {
+            self.forget_idle(decision.proxy, decision.end_ms);
+        }
         let fate = self.journeys[request].fate;
         self.note(actor, || format!("request {request}: {fate:?}"));
         Ok(())
+    }
+
+    fn forget_idle(&mut self, proxy: usize, now_ms: u64) {
+        self.oracle.forget_idle(now_ms);
+        for known in self.proxies[proxy].slots.values_mut() {
+            known.retain(|(_, id, _)| self.oracle.knows(id));
+        }
+    }
+
+    /// Nobody judges the probe: its requests go on or are answered.
+    fn probed(&mut self, actor: usize, request: usize, action: u64) {
+        if action == ACTION_CONTINUE {
+            self.journeys[request].fate = Fate::Admitted;
+            self.at(self.now_ns, Event::Respond { request });
+        } else {
+            self.journeys[request].fate = Fate::Denied;
+            self.push(actor, Job::Response { request });
+            self.push(actor, Job::DeleteStream { request });
+        }
     }
 
     /// The counters that other requests have charged and may yet give back.
@@ -92,10 +140,19 @@ impl World<'_> {
                 continue;
             }
             let config = &self.scenario.configs[journey.config];
-            for (rule, key) in config.applying(&journey.request) {
-                ids.extend(rule.limits.iter().map(|limit| CounterId::new(proxy, rule, limit, &key)));
+            for subject in self.subjects(config, request) {
+                let limits = &subject.rule.limits;
+                ids.extend(limits.iter().map(|limit| CounterId::new(proxy, &subject, limit)));
             }
         }
         ids
     }
+}
+
+fn subjects<'c>(secret: &identity::Secret, config: &'c Config, request: &Request) -> Vec<Subject<'c>> {
+    let subject = |(rule, key): (&'c Rule, Vec<u8>)| {
+        let place = identity::slot(secret, rule, &key, config);
+        Subject { rule, key, place }
+    };
+    config.applying(request).into_iter().map(subject).collect()
 }

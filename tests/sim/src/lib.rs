@@ -10,14 +10,19 @@
 // A test harness: a number that does not fit or an index that is not there is a bug here, and ends the run.
 #![allow(clippy::cast_possible_truncation, reason = "sizes of wasm32 memory and small counts")]
 
+mod access_log;
 mod actor;
 mod calls;
 mod costs;
 mod generate;
 mod identity;
 mod inflict;
+mod journey;
 mod judge;
+mod large;
 mod life;
+mod moments;
+mod network;
 mod oracle;
 mod rng;
 mod run;
@@ -31,6 +36,7 @@ mod suite;
 mod tally;
 mod trace;
 mod vm;
+mod windows;
 mod workload;
 mod world;
 

@@ -2,11 +2,12 @@
 
 use crate::actor::{Job, Role, Root};
 use crate::identity;
+use crate::journey::{Fate, Journey};
 use crate::scenario::MS;
 use crate::shared::Flavour;
 use crate::tally::Happened;
 use crate::vm::{Progress, Trap, Vm};
-use crate::world::{Event, Failure, Fate, Journey, World};
+use crate::world::{Event, Failure, World};
 
 /// How long after its death a VM is there again.
 pub(crate) const RELOAD_NS: u64 = 5 * MS;
@@ -14,13 +15,20 @@ pub(crate) const RELOAD_NS: u64 = 5 * MS;
 const DRAIN_NS: u64 = 1_200 * MS;
 /// What a callback returns to let the request go on.
 pub(crate) const ACTION_CONTINUE: u64 = 0;
+/// What it returns to hold the request.
+pub(crate) const ACTION_PAUSE: u64 = 1;
 
 impl World<'_> {
     /// An event's time has come.
     pub(crate) fn fire(&mut self, event: Event) -> Result<(), Failure> {
         match event {
+            // Restarted twice in a row, it starts once.
+            Event::Start { proxy } if self.proxies[proxy].is_up || self.proxies[proxy].trying.is_some() => {}
             Event::Start { proxy } => self.start_proxy(proxy),
-            Event::Arrive { arrival } => self.arrive(arrival),
+            Event::Arrive { arrival } => {
+                self.expect(arrival + 1);
+                self.arrive(arrival);
+            }
             Event::Tick { actor, generation, root, period_ns } => {
                 if self.actors[actor].generation == generation && self.actors[actor].root(root).is_some() {
                     self.push(actor, Job::Tick { root });
@@ -28,13 +36,18 @@ impl World<'_> {
                 }
             }
             Event::Respond { request } => {
-                let journey = &self.journeys[request];
-                if self.actors[journey.actor].generation == journey.generation {
+                // One whose VM has died has ended.
+                if let Some(journey) = self.journeys.get(request) {
                     let (actor, has_response) = (journey.actor, journey.request.status.is_some());
                     if has_response {
                         self.push(actor, Job::Response { request });
                     }
                     self.push(actor, Job::DeleteStream { request });
+                }
+            }
+            Event::CallEnds { actor, generation, token } => {
+                if self.actors[actor].generation == generation {
+                    self.push(actor, Job::CallResponse { token });
                 }
             }
             Event::Reload { actor, generation } => {
@@ -139,13 +152,18 @@ impl World<'_> {
             Job::Request { request } => ("proxy_on_request_headers", vec![context(request), 4, 1]),
             Job::Response { request } => ("proxy_on_response_headers", vec![context(request), 3, 1]),
             Job::DeleteStream { request } => ("proxy_on_delete", vec![context(request)]),
+            Job::CallResponse { token } => match self.call_response_args(actor, token) {
+                Some(args) => ("proxy_on_http_call_response", args),
+                None => return Ok(()),
+            },
         };
-        if let Job::Request { request } = job {
+        self.actors[actor].effective = args.first().copied().unwrap_or(0);
+        if let (Job::Request { request }, false) = (job, self.scenario.is_probe) {
             self.watch_counters(request);
         }
         self.note(actor, || format!("{job:?}"));
         self.actors[actor].running = Some(job);
-        self.actors[actor].saw_nothing = false;
+        self.actors[actor].misread.clear();
         let vm = self.actors[actor].vm.as_mut().ok_or("no VM")?;
         let progress = vm.call(export, &args).map_err(|trap| format!("{job:?} trapped: {trap}"))?;
         self.proceed(actor, progress)
@@ -168,8 +186,23 @@ impl World<'_> {
                 self.actors[actor].roots.retain(|other| other.id != root);
                 Ok(())
             }
-            Job::Request { request } => self.decided(actor, request, result),
+            Job::DeleteStream { request } => {
+                self.journeys.end(request);
+                Ok(())
+            }
+            Job::Request { request } if result != ACTION_CONTINUE && self.waits_for_a_call(request) => Ok(()),
+            Job::Request { request } => {
+                self.check_that_it_may_go_on(request)?;
+                self.decided(actor, request, result)
+            }
             Job::Response { .. } if result != ACTION_CONTINUE => Err("a response was held up".to_owned()),
+            Job::CallResponse { token } => {
+                self.actors[actor].calls.remove(&token);
+                for (request, action) in std::mem::take(&mut self.actors[actor].settled) {
+                    self.decided(actor, request, action)?;
+                }
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -210,6 +243,10 @@ impl World<'_> {
         match (tried, is_accepted, self.proxies[proxy].is_up) {
             (Some(config), true, true) => {
                 self.tally.count(Happened::ConfigUpdate);
+                let slots = |config: usize| self.scenario.configs[config].slots;
+                if slots(config) != slots(self.proxies[proxy].config) {
+                    self.tally.count(Happened::Resize);
+                }
                 self.proxies[proxy].config = config;
                 let mut all = self.actors_of(proxy, Role::Worker);
                 all.extend(self.actors_of(proxy, Role::Main));
@@ -233,17 +270,8 @@ impl World<'_> {
         }
         let is_used = |job: &Job| job.request().is_some_and(|request| self.journeys[request].root == root);
         let still = self.actors[actor].jobs.iter().any(is_used)
-            || self.journeys.iter().any(|journey| {
-                journey.actor == actor
-                    && journey.generation == generation
-                    && journey.root == root
-                    && journey.fate == Fate::Waiting
-            })
-            || self.events.values().any(|event| match event {
-                Event::Respond { request } => {
-                    self.journeys[*request].actor == actor && self.journeys[*request].root == root
-                }
-                _ => false,
+            || self.journeys.under_way().any(|(_, journey)| {
+                journey.actor == actor && journey.generation == generation && journey.root == root
             });
         if still {
             self.at(self.now_ns + 50 * MS, Event::Retire { actor, generation, root });
@@ -256,29 +284,15 @@ impl World<'_> {
         let arriving = self.scenario.arrivals[arrival].clone();
         let workers = self.actors_of(arriving.proxy, Role::Worker);
         let actor = *self.rng.pick(&workers);
-        let request = self.journeys.len();
         let is_served = self.proxies[arriving.proxy].is_up && self.actors[actor].vm.is_some();
-        self.journeys.push(Journey {
-            request: arriving.request,
-            actor,
-            generation: self.actors[actor].generation,
-            context: 0,
-            root: 0,
-            config: 0,
-            fate: if is_served { Fate::Waiting } else { Fate::Unserved },
-            read_ms: None,
-            first_write_step: None,
-            is_faulty: false,
-            is_out_of_time: false,
-            mismatches: std::collections::BTreeMap::new(),
-            writes: std::collections::BTreeMap::new(),
-            is_answered: false,
-            access_log: String::new(),
-            cost: crate::world::Cost::default(),
-        });
+        let fate = if is_served { Fate::Waiting } else { Fate::Unserved };
+        let generation = self.actors[actor].generation;
+        let request = self.journeys.begin(Journey::new(arriving.request, actor, generation, fate));
         if is_served {
             self.push(actor, Job::CreateStream { request });
             self.push(actor, Job::Request { request });
+        } else {
+            self.journeys.end(request);
         }
     }
 
@@ -305,17 +319,27 @@ impl World<'_> {
         dying.running = None;
         dying.jobs.clear();
         dying.roots.clear();
+        dying.calls.clear();
+        dying.settled.clear();
         dying.next_context = 1;
-        let dead: Vec<usize> = (0..self.journeys.len())
-            .filter(|request| {
-                let journey = &self.journeys[*request];
-                journey.actor == actor && journey.generation == generation && journey.fate == Fate::Waiting
-            })
+        let is_in_it = |journey: &Journey| journey.actor == actor && journey.generation == generation;
+        let in_it: Vec<usize> = self
+            .journeys
+            .under_way()
+            .filter(|(_, journey)| is_in_it(journey))
+            .map(|(request, _)| request)
             .collect();
-        for request in dead {
+        for request in &in_it {
+            self.die(*request);
+            self.journeys.end(*request);
+        }
+    }
+
+    fn die(&mut self, request: usize) {
+        if self.journeys[request].fate == Fate::Waiting {
             let decision = self.decision(request);
             let config = self.scenario.configs[self.journeys[request].config].clone();
-            let rules = config.applying(&self.journeys[request].request);
+            let rules = self.subjects(&config, request);
             if decision.first_write_step.is_some() {
                 self.tally.count(Happened::KilledMidCharge);
             }

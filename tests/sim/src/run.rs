@@ -1,11 +1,12 @@
 //! Runs: by seed, with a bug or without, with a trace or without.
 
 use crate::generate;
+use crate::journey::{Cost, Fate};
 use crate::scenario::Scenario;
 use crate::tally::Tally;
 use crate::trace::Trace;
 use crate::vm::{Program, Trap};
-use crate::world::{Cost, Fate, World};
+use crate::world::World;
 
 /// A bug that a test build can be told to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +63,8 @@ pub struct Report {
     pub(crate) denied: u64,
     /// By how much a limit was passed at most, excused or not.
     pub(crate) over_max: u64,
+    /// The most keys that a proxy's shared data has held.
+    pub(crate) keys_max: usize,
 }
 
 /// A module, ready to be simulated.
@@ -83,9 +86,25 @@ impl Simulation {
     /// The fate and the cost of a scenario's last request.
     pub(crate) fn last_cost(&self, scenario: Scenario) -> Result<(Fate, Cost), String> {
         let mut world = World::new(&self.program, scenario, 0, 0, Trace::default());
+        world.journeys.keep_ended();
         world.run()?;
-        let last = world.journeys.last().ok_or("no request was made")?;
-        Ok((last.fate, last.cost.clone()))
+        let last = world.journeys.into_all().next_back().ok_or("no request was made")?;
+        Ok((last.fate, last.cost))
+    }
+
+    /// What each request of a scenario was told: the body that it was answered with, or what the probe put into a
+    /// header of its response.
+    #[cfg(test)]
+    pub(crate) fn bodies(&self, scenario: Scenario) -> Result<Vec<String>, String> {
+        let mut world = World::new(&self.program, scenario, 0, 0, Trace::default());
+        world.journeys.keep_ended();
+        world.run()?;
+        let told = |journey: crate::journey::Journey| {
+            let seen = journey.response_headers.iter().find(|(name, _)| name == "x-probe");
+            let body = || String::from_utf8_lossy(&journey.body).into_owned();
+            seen.map_or_else(body, |(_, seen)| seen.replace("; ", "\n"))
+        };
+        Ok(world.journeys.into_all().map(told).collect())
     }
 
     pub(crate) fn run(&self, scenario: Scenario, seed: u64, bug: Option<Bug>, trace_lines: usize) -> Report {
@@ -106,6 +125,7 @@ impl Simulation {
             admitted: world.oracle.admitted,
             denied: world.oracle.denied,
             over_max: world.oracle.over_max,
+            keys_max: world.proxies.iter().map(|proxy| proxy.keys_max).max().unwrap_or(0),
             tally: world.tally,
         }
     }

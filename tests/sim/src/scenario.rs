@@ -1,8 +1,10 @@
 //! What one run does: hosts, configs, arrivals, faults. [`crate::generate`] makes one from a seed; tests make
 //! their own.
 
+use crate::network::Service;
 use crate::shared::{Flavour, Zone};
 use crate::spec::{Config, Request};
+use std::collections::BTreeMap;
 
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
@@ -32,6 +34,8 @@ pub(crate) struct Arrival {
 pub(crate) struct Rates {
     pub(crate) bad_status: u64,
     pub(crate) kill: u64,
+    /// Of reads in a zone of Kong that drops values: another key's value is handed out.
+    pub(crate) foreign_value: u64,
 }
 
 /// A fault at a given time.
@@ -62,6 +66,8 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) flavour: Flavour,
     pub(crate) zone: Zone,
+    /// Kong: whether a zone is declared for the filter's keys.
+    pub(crate) has_zone: bool,
     pub(crate) proxies: usize,
     pub(crate) workers: usize,
     /// The first is in force at the start.
@@ -77,6 +83,10 @@ pub(crate) struct Scenario {
     pub(crate) drift_ppm_max: u64,
     /// Whether more keys come than the table has room for: then strict rules may deny early.
     pub(crate) is_crowded: bool,
+    /// What can be called, by name.
+    pub(crate) services: BTreeMap<&'static str, Service>,
+    /// Whether the module is the probe and not the filter: then nobody judges what it does.
+    pub(crate) is_probe: bool,
 }
 
 impl Scenario {
@@ -86,6 +96,7 @@ impl Scenario {
             name,
             flavour: Flavour::Envoy,
             zone: Zone { bytes_max: 1 << 30, evicts: false, spares_marker: true },
+            has_zone: true,
             proxies: 1,
             workers,
             configs: vec![config],
@@ -96,6 +107,8 @@ impl Scenario {
             planned: Vec::new(),
             drift_ppm_max: 0,
             is_crowded: false,
+            services: BTreeMap::new(),
+            is_probe: false,
         }
     }
 

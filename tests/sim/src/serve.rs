@@ -2,8 +2,10 @@
 
 use crate::actor::{Job, Role};
 use crate::calls::{BAD_ARGUMENT, Call, FAILURES, NOT_FOUND, OK, Status};
+use crate::life::ACTION_PAUSE;
 use crate::scenario::MS;
 use crate::shared::Flavour;
+use crate::spec::serialised;
 use crate::tally::Happened;
 use crate::vm::{Asked, Trap, Vm};
 use crate::world::{Event, Failure, World};
@@ -13,6 +15,8 @@ const MAP_REQUEST_HEADERS: u32 = 0;
 const MAP_RESPONSE_HEADERS: u32 = 2;
 /// How much more often a canary's host calls fail than those of other VMs.
 const CANARY_FAULTS_TIMES: u64 = 20;
+const MAP_CALL_RESPONSE_HEADERS: u32 = 6;
+const BUFFER_CALL_RESPONSE_BODY: u32 = 4;
 
 impl World<'_> {
     /// Answers the call at which a VM waits, and lets it run on to the next.
@@ -74,7 +78,10 @@ impl World<'_> {
             let journey = &mut self.journeys[request];
             journey.is_faulty = true;
         }
-        self.actors[actor].saw_nothing |= asked.call == Call::GetShared && status == NOT_FOUND;
+        if asked.call == Call::GetShared && status == NOT_FOUND {
+            let key = self.text(actor, asked, 0).unwrap_or_default();
+            self.actors[actor].misread.insert(key);
+        }
         self.note(actor, || format!("  fault: {} fails with {status}", asked.call.name()));
         Some(status)
     }
@@ -85,6 +92,7 @@ impl World<'_> {
             Call::SetShared => self.set_shared(actor, job, asked),
             Call::Time => self.tell_time(actor, job, asked),
             Call::Headers => self.headers(actor, job, asked),
+            Call::Header => self.header(actor, job, asked),
             Call::AddHeader => self.add_header(actor, job, asked),
             Call::GetProperty => self.property(actor, job, asked),
             Call::SetProperty => self.set_property(actor, job, asked),
@@ -95,6 +103,10 @@ impl World<'_> {
             Call::DefineMetric => self.define_metric(actor, asked),
             Call::IncrementMetric => Ok(self.increment_metric(actor, asked)),
             Call::Random => self.random(actor, asked),
+            Call::Clock => self.clock(actor, asked),
+            Call::Http => self.http_call(actor, job, asked),
+            Call::Continue => self.continue_stream(actor, job),
+            Call::SetContext => Ok(self.set_context(actor, asked.arg32(0))),
             Call::Unknown => Err(Trap("the filter is not known to call this".to_owned())),
         }
     }
@@ -121,28 +133,59 @@ impl World<'_> {
         Ok(OK)
     }
 
-    fn headers(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
-        let bytes = match (job, asked.arg32(0)) {
-            (Job::Request { request }, MAP_REQUEST_HEADERS) => self.journeys[request].request.serialised(),
+    /// The headers of a map, if the callback is about one that has them.
+    fn map(&self, actor: usize, job: Job, map: u32) -> Option<Vec<(String, String)>> {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        match (job, map) {
+            (Job::Request { request }, MAP_REQUEST_HEADERS) => Some(self.journeys[request].request.pairs()),
             (Job::Response { request }, MAP_RESPONSE_HEADERS) => {
-                self.journeys[request].request.serialised_response()
+                let status = self.journeys[request].request.status.unwrap_or(0).to_string();
+                let mut pairs = vec![pair(":status", &status), pair("content-type", "text/plain")];
+                pairs.extend(self.journeys[request].response_headers.iter().cloned());
+                Some(pairs)
             }
-            _ => return Ok(BAD_ARGUMENT),
+            (Job::CallResponse { token }, MAP_CALL_RESPONSE_HEADERS) => {
+                self.actors[actor].calls.get(&token).map(|call| call.headers.clone())
+            }
+            _ => None,
+        }
+    }
+
+    fn headers(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
+        // Envoy hands out an empty map of another phase, without a count even.
+        let bytes = match (self.map(actor, job, asked.arg32(0)), self.scenario.flavour) {
+            (Some(pairs), _) => serialised(&pairs),
+            (None, Flavour::Envoy) => Vec::new(),
+            (None, Flavour::Kong) => return Ok(BAD_ARGUMENT),
         };
         self.vm(actor)?.hand_over(&bytes, asked.arg32(1), asked.arg32(2))?;
         Ok(OK)
     }
 
+    fn header(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
+        let name = self.text(actor, asked, 1)?;
+        let Some(pairs) = self.map(actor, job, asked.arg32(0)) else { return Ok(BAD_ARGUMENT) };
+        let Some((_, value)) = pairs.iter().find(|(other, _)| other.as_bytes() == name) else {
+            // An answer without headers has no map either.
+            return Ok(if pairs.is_empty() { BAD_ARGUMENT } else { NOT_FOUND });
+        };
+        self.vm(actor)?.hand_over(value.as_bytes(), asked.arg32(3), asked.arg32(4))?;
+        Ok(OK)
+    }
+
     fn add_header(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
-        let (Job::Response { .. }, MAP_RESPONSE_HEADERS) = (job, asked.arg32(0)) else {
+        let (Job::Response { request }, MAP_RESPONSE_HEADERS) = (job, asked.arg32(0)) else {
             return Ok(BAD_ARGUMENT);
         };
+        let name = self.text(actor, asked, 1)?;
         let value = self.text(actor, asked, 3)?;
         if value.iter().any(u8::is_ascii_control) {
             return Err(Trap(
                 "a header value holds a control character: the response would be split".to_owned(),
             ));
         }
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.journeys[request].response_headers.push((text(&name), text(&value)));
         Ok(OK)
     }
 
@@ -163,6 +206,13 @@ impl World<'_> {
                     _ => return Ok(NOT_FOUND),
                 }
             }
+            (b"request\0path", Job::Request { request }) => {
+                self.journeys[request].request.path.clone().into_bytes()
+            }
+            (b"request\0url_path", Job::Request { request }) => {
+                let path = &self.journeys[request].request.path;
+                path.split('?').next().unwrap_or_default().as_bytes().to_vec()
+            }
             _ => return Ok(NOT_FOUND),
         };
         self.vm(actor)?.hand_over(&value, asked.arg32(2), asked.arg32(3))?;
@@ -174,14 +224,15 @@ impl World<'_> {
         let value = self.text(actor, asked, 2)?;
         let Job::Request { request } = job else { return Ok(BAD_ARGUMENT) };
         if path.contains(&0) {
-            return Ok(BAD_ARGUMENT);
+            // Envoy takes it, and no access log will ever show it.
+            return Ok(if self.scenario.is_probe { OK } else { BAD_ARGUMENT });
         }
         self.journeys[request].access_log = String::from_utf8_lossy(&value).into_owned();
         Ok(OK)
     }
 
     fn reply(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
-        let Job::Request { request } = job else {
+        let Some(request) = self.addressed(actor, job) else {
             return Err(Trap("a local response outside of a request takes the proxy down".to_owned()));
         };
         let headers = self.text(actor, asked, 5)?;
@@ -192,20 +243,32 @@ impl World<'_> {
                 return Err(Trap("a header value holds a control character".to_owned()));
             }
         }
-        if asked.arg32(0) != 429 {
+        if asked.arg32(0) != 429 && !self.scenario.is_probe {
             return Err(Trap(format!("a denial has status {}", asked.arg32(0))));
         }
-        self.journeys[request].is_answered = true;
+        if !self.journeys[request].is_answered {
+            self.journeys[request].is_answered = true;
+            self.journeys[request].body = self.text(actor, asked, 3)?;
+            self.settle(actor, job, request, ACTION_PAUSE);
+        }
         Ok(OK)
     }
 
     fn buffer(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
-        let (Job::Configure { root }, BUFFER_PLUGIN_CONFIGURATION) = (job, asked.arg32(0)) else {
-            return Ok(BAD_ARGUMENT);
+        let bytes = match (job, asked.arg32(0)) {
+            (Job::Configure { root }, BUFFER_PLUGIN_CONFIGURATION) => {
+                let config = self.actors[actor].root(root).map_or(0, |root| root.config);
+                self.scenario.configs[config].text().into_bytes()
+            }
+            (Job::CallResponse { token }, BUFFER_CALL_RESPONSE_BODY) => {
+                match self.actors[actor].calls.get(&token) {
+                    Some(call) if !call.headers.is_empty() => call.body.clone(),
+                    _ => return Ok(NOT_FOUND),
+                }
+            }
+            _ => return Ok(BAD_ARGUMENT),
         };
-        let config = self.actors[actor].root(root).map_or(0, |root| root.config);
-        let text = self.scenario.configs[config].text();
-        self.vm(actor)?.hand_over(text.as_bytes(), asked.arg32(3), asked.arg32(4))?;
+        self.vm(actor)?.hand_over(&bytes, asked.arg32(3), asked.arg32(4))?;
         Ok(OK)
     }
 
@@ -241,21 +304,34 @@ impl World<'_> {
         if !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_') {
             return Err(Trap(format!("a metric is called {name}")));
         }
-        let ids = &mut self.proxies[self.actors[actor].proxy].metric_ids;
-        let next = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-        let id = *ids.entry(name).or_insert(next);
-        self.vm(actor)?.write(asked.arg32(3), &id.to_le_bytes())?;
+        let names = &mut self.proxies[self.actors[actor].proxy].metric_names;
+        let known = names.iter().position(|other| *other == name);
+        let id = known.filter(|_| self.scenario.flavour == Flavour::Kong).unwrap_or_else(|| {
+            names.push(name);
+            names.len() - 1
+        });
+        self.vm(actor)?.write(asked.arg32(3), &(id as u32).to_le_bytes())?;
         Ok(OK)
     }
 
     fn increment_metric(&mut self, actor: usize, asked: &Asked) -> Status {
         let (id, offset) = (asked.arg32(0), asked.arg(1).cast_signed());
         let proxy = &mut self.proxies[self.actors[actor].proxy];
-        if offset <= 0 || !proxy.metric_ids.values().any(|known| *known == id) {
+        let Some(name) = proxy.metric_names.get(id as usize) else { return NOT_FOUND };
+        if offset <= 0 {
             return BAD_ARGUMENT;
         }
-        *proxy.metrics.entry(id).or_default() += offset.cast_unsigned();
+        *proxy.metrics.entry(name.clone()).or_default() += offset.cast_unsigned();
         OK
+    }
+
+    /// The real clock is the proxy's own; the other one never steps.
+    fn clock(&mut self, actor: usize, asked: &Asked) -> Result<Status, Trap> {
+        const REAL: u32 = 0;
+        let proxy = self.actors[actor].proxy;
+        let time_ns = if asked.arg32(0) == REAL { self.clock_ns(proxy) } else { self.now_ns };
+        self.vm(actor)?.write(asked.arg32(2), &time_ns.to_le_bytes())?;
+        Ok(OK)
     }
 
     fn random(&mut self, actor: usize, asked: &Asked) -> Result<Status, Trap> {

@@ -1,20 +1,24 @@
 //! Answers calls on shared data, and tells the oracle what each write has done to its counters.
 
 use crate::actor::Job;
-use crate::calls::{CAS_MISMATCH, OK, Status};
-use crate::identity;
+use crate::calls::{CAS_MISMATCH, OK, Status, TRAPS};
+use crate::identity::{self, Place, Region};
 use crate::tally::Happened;
 use crate::vm::{Asked, Trap};
 use crate::world::World;
-use tidegate_core::slot::SmallSlot;
+use std::num::NonZeroU64;
+use tidegate_core::slot::{LargeSlot, SmallSlot};
 
 /// Tries after which the filter gives a write up.
 const TRIES_MAX: u32 = 32;
 
 /// The byte form of a slot, as far as a foreign state needs it.
 const SLOT_HEAD_BYTES: usize = 12;
-const ENTRY_BYTES: usize = 30;
+const DISPLACED_LOAD_AT: usize = 3;
+const ENTRY_HEAD_BYTES: usize = 16;
+const SMALL_STATE_BYTES: usize = 14;
 const KIND_AT: usize = 10;
+/// Where a small slot's window has its count, from the entry's begin.
 const COUNT_AT: usize = 20;
 
 impl World<'_> {
@@ -22,14 +26,36 @@ impl World<'_> {
         let key = self.text(actor, asked, 0)?;
         let proxy = self.actors[actor].proxy;
         match self.proxies[proxy].shared.get(&key) {
-            Ok((bytes, cas)) => {
+            Ok((told, cas)) => {
+                let bytes = self.foreign_value(actor, &key).unwrap_or(told);
                 let vm = self.vm(actor)?;
                 vm.hand_over(&bytes, asked.arg32(2), asked.arg32(3))?;
                 vm.write(asked.arg32(4), &cas.to_le_bytes())?;
                 Ok(OK)
             }
-            Err(status) => Ok(status),
+            Err(TRAPS) => Err(no_zone()),
+            Err(status) => {
+                self.actors[actor].misread.remove(&key);
+                Ok(status)
+            }
         }
+    }
+
+    /// What a read of a slot gets instead of its value, if the fault hits it. Not the marker's: a VM that cannot
+    /// read it lays the table out anew, which is a weakness of its own.
+    fn foreign_value(&mut self, actor: usize, key: &[u8]) -> Option<Vec<u8>> {
+        self.actors[actor].misread.remove(key);
+        identity::slot_of_key(key)?;
+        let per_million = self.scenario.rates.foreign_value;
+        if !self.can_fail(actor) || !self.rng.chance(per_million) {
+            return None;
+        }
+        let choice = self.rng.next();
+        let bytes = self.proxies[self.actors[actor].proxy].shared.foreign(key, choice)?;
+        self.tally.count(Happened::ForeignValue);
+        self.note(actor, || "  fault: another key's value is handed out".to_owned());
+        self.actors[actor].misread.insert(key.to_vec());
+        Some(bytes)
     }
 
     pub(crate) fn set_shared(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
@@ -47,6 +73,9 @@ impl World<'_> {
         }
         let before = self.proxies[proxy].shared.peek(&key).map(<[u8]>::to_vec);
         let status = self.proxies[proxy].shared.set(&key, bytes.clone(), asked.arg32(4));
+        if status == TRAPS {
+            return Err(no_zone());
+        }
         self.see_zone(proxy);
         if identity::slot_of_key(&key).is_some() {
             self.see_write(actor, job, &key, before.as_deref(), &bytes, status);
@@ -59,14 +88,16 @@ impl World<'_> {
         for (key, _) in self.proxies[proxy].shared.take_evicted() {
             self.tally.count(Happened::ZoneEviction);
             if let Some(slot) = identity::slot_of_key(&key) {
-                self.empty_slot(proxy, slot);
+                self.empty_slot(proxy, slot, self.steps);
             }
         }
     }
 
-    fn empty_slot(&mut self, proxy: usize, slot: u32) {
-        let known = self.proxies[proxy].slots.get(&slot).cloned().unwrap_or_default();
-        self.oracle.empty(self.steps, |id| known.iter().any(|(_, other, _)| other == id));
+    /// Whatever was written to a slot up to a step is gone.
+    fn empty_slot(&mut self, proxy: usize, slot: Place, step: u64) {
+        for (_, id, _) in self.proxies[proxy].slots.get(&slot).into_iter().flatten() {
+            self.oracle.empty_one(step, id);
+        }
     }
 
     fn see_write(
@@ -80,9 +111,10 @@ impl World<'_> {
     ) {
         let proxy = self.actors[actor].proxy;
         let Some(slot) = identity::slot_of_key(key) else { return };
-        if status == OK && self.actors[actor].saw_nothing {
-            self.note(actor, || format!("  slot {slot} is emptied: it was said to be missing"));
-            self.empty_slot(proxy, slot);
+        if status == OK && self.actors[actor].misread.remove(key) {
+            self.note(actor, || format!("  {slot:?} is emptied: it was not shown as it is"));
+            // What this write itself charges stays.
+            self.empty_slot(proxy, slot, self.steps - 1);
         }
         match (job, status) {
             (Job::Request { request }, OK) => {
@@ -92,7 +124,7 @@ impl World<'_> {
                 *journey.writes.entry(key.to_vec()).or_default() += 1;
                 if journey.is_out_of_time {
                     // To the counters it is the clock that steps once more, and back again after it.
-                    self.empty_slot(proxy, slot);
+                    self.empty_slot(proxy, slot, self.steps);
                 }
                 self.see_displaced(proxy, slot, before, after);
             }
@@ -119,16 +151,20 @@ impl World<'_> {
     }
 
     /// Counters that a write has pushed out of their slot: a lenient one starts again, a strict one must not.
-    fn see_displaced(&mut self, proxy: usize, slot: u32, before: Option<&[u8]>, after: &[u8]) {
-        let read = |bytes: &[u8]| SmallSlot::from_bytes(slot, bytes).ok();
-        let (Some(before), Some(after)) = (before.and_then(read), read(after)) else { return };
-        let known = self.proxies[proxy].slots.get(&slot).cloned().unwrap_or_default();
-        for (fingerprint, id, is_strict) in known {
-            if before.find(fingerprint).is_some() && after.find(fingerprint).is_none() {
+    fn see_displaced(&mut self, proxy: usize, slot: Place, before: Option<&[u8]>, after: &[u8]) {
+        if after.get(DISPLACED_LOAD_AT).is_some_and(|load| *load > 0) {
+            self.proxies[proxy].overflowed.insert(slot);
+        }
+        let (Some(before), Some(after)) = (before.and_then(|bytes| held(slot, bytes)), held(slot, after))
+        else {
+            return;
+        };
+        for (fingerprint, id, is_strict) in self.proxies[proxy].slots.get(&slot).into_iter().flatten() {
+            if before(*fingerprint) && !after(*fingerprint) {
                 self.tally.count(Happened::Displaced);
                 self.trace.add(|| format!("  displaced: {id:?}, strict {is_strict}"));
                 if !is_strict {
-                    self.oracle.empty(self.steps, |other| *other == id);
+                    self.oracle.empty_one(self.steps, id);
                 }
             }
         }
@@ -144,19 +180,60 @@ impl World<'_> {
         }
         let key = self.rng.pick(&used).clone();
         let Some(mut bytes) = self.proxies[proxy].shared.peek(&key).map(<[u8]>::to_vec) else { return };
-        let mut is_changed = false;
-        for entry in bytes[SLOT_HEAD_BYTES..].chunks_exact_mut(ENTRY_BYTES) {
-            if entry[..8] != [0; 8] {
-                entry[KIND_AT] = entry[KIND_AT] & 0x0f | 0x70;
-                entry[COUNT_AT..COUNT_AT + 5].copy_from_slice(&[0x40, 0x42, 0x0f, 0, 0]);
-                is_changed = true;
+        let Some(slot) = identity::slot_of_key(&key) else { return };
+        let entries = taken_entries(slot, &bytes);
+        for at in &entries {
+            bytes[at + KIND_AT] = bytes[at + KIND_AT] & 0x0f | 0x70;
+            if slot.region == Region::Small {
+                bytes[at + COUNT_AT..at + COUNT_AT + 5].copy_from_slice(&[0x40, 0x42, 0x0f, 0, 0]);
             }
         }
-        let Some(slot) = identity::slot_of_key(&key) else { return };
-        if is_changed {
+        if !entries.is_empty() {
             self.tally.count(Happened::AlienState);
             self.proxies[proxy].shared.replace(&key, bytes);
-            self.empty_slot(proxy, slot);
+            self.empty_slot(proxy, slot, self.steps);
         }
     }
+}
+
+/// Tells which fingerprints a slot holds; `None` if the bytes are no slot.
+fn held(slot: Place, bytes: &[u8]) -> Option<Box<dyn Fn(NonZeroU64) -> bool>> {
+    match slot.region {
+        Region::Small => {
+            let slot = SmallSlot::from_bytes(slot.index, bytes).ok()?;
+            Some(Box::new(move |fingerprint| slot.find(fingerprint).is_some()))
+        }
+        Region::Large => {
+            let slot = LargeSlot::from_bytes(slot.index, bytes).ok()?;
+            Some(Box::new(move |fingerprint| slot.find(fingerprint).is_some()))
+        }
+    }
+}
+
+/// Where the entries that are in use begin.
+fn taken_entries(slot: Place, bytes: &[u8]) -> Vec<usize> {
+    let mut taken = Vec::new();
+    let mut at = SLOT_HEAD_BYTES;
+    while at + ENTRY_HEAD_BYTES <= bytes.len() {
+        let is_taken = bytes[at..at + 8] != [0; 8];
+        if is_taken {
+            taken.push(at);
+        }
+        let state_at = at + ENTRY_HEAD_BYTES;
+        at = state_at
+            + match slot.region {
+                Region::Small => SMALL_STATE_BYTES,
+                // Its length stands before it.
+                Region::Large if is_taken => {
+                    2 + usize::from(u16::from_le_bytes([bytes[state_at], bytes[state_at + 1]]))
+                }
+                Region::Large => 0,
+            };
+    }
+    taken
+}
+
+/// What Kong does without a zone for the filter's keys, at every call on shared data.
+fn no_zone() -> Trap {
+    Trap("no shm_kv zone matches the key, and Kong traps".to_owned())
 }

@@ -1,6 +1,6 @@
 //! A proxy's shared data, as each host keeps it (the facts are measured; see docs/simulation.md).
 
-use crate::calls::{CAS_MISMATCH, INTERNAL_FAILURE, NOT_FOUND, OK, Status};
+use crate::calls::{CAS_MISMATCH, INTERNAL_FAILURE, NOT_FOUND, OK, Status, TRAPS};
 use crate::identity::MARKER_KEY;
 use std::collections::BTreeMap;
 
@@ -39,16 +39,36 @@ struct Value {
 pub(crate) struct Shared {
     flavour: Flavour,
     zone: Zone,
+    has_zone: bool,
     values: BTreeMap<Vec<u8>, Value>,
+    /// What they take of the zone.
+    used_bytes: u64,
     last_cas: u32,
     uses: u64,
+    /// Whether the zone has ever dropped a value: from then on its memory is reused.
+    has_dropped: bool,
     /// Values that the zone has dropped to make room, until somebody asks.
     evicted: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Shared {
     pub(crate) fn new(flavour: Flavour, zone: Zone) -> Self {
-        Self { flavour, zone, values: BTreeMap::new(), last_cas: 0, uses: 0, evicted: Vec::new() }
+        Self {
+            flavour,
+            zone,
+            has_zone: true,
+            values: BTreeMap::new(),
+            used_bytes: 0,
+            last_cas: 0,
+            uses: 0,
+            has_dropped: false,
+            evicted: Vec::new(),
+        }
+    }
+
+    /// Kong without a zone that matches the keys: it traps at every use. Envoy has no zones.
+    pub(crate) fn without_zone(self) -> Self {
+        Self { has_zone: self.flavour == Flavour::Envoy, ..self }
     }
 
     /// What tells values apart: the key in Envoy, only its CRC-32 in Kong.
@@ -60,11 +80,26 @@ impl Shared {
     }
 
     pub(crate) fn get(&mut self, key: &[u8]) -> Result<(Vec<u8>, u32), Status> {
+        if !self.has_zone {
+            return Err(TRAPS);
+        }
         let identity = self.identity(key);
         self.uses += 1;
         let value = self.values.get_mut(&identity).ok_or(NOT_FOUND)?;
         value.used = self.uses;
         Ok((value.bytes.clone(), value.cas))
+    }
+
+    /// Another key's value, as a read in a zone that drops values may get it: what it points at has been given to
+    /// somebody else before it is copied. `choice` picks one.
+    pub(crate) fn foreign(&self, key: &[u8], choice: u64) -> Option<Vec<u8>> {
+        let identity = self.identity(key);
+        if !self.has_dropped || !self.values.contains_key(&identity) || self.values.len() < 2 {
+            return None;
+        }
+        let nth = choice % (self.values.len() as u64 - 1);
+        let mut others = self.values.iter().filter(|(other, _)| **other != identity);
+        others.nth(nth as usize).map(|(_, value)| value.bytes.clone())
     }
 
     /// What is there, without using it.
@@ -73,6 +108,9 @@ impl Shared {
     }
 
     pub(crate) fn set(&mut self, key: &[u8], bytes: Vec<u8>, cas: u32) -> Status {
+        if !self.has_zone {
+            return TRAPS;
+        }
         let identity = self.identity(key);
         let found = self.values.get(&identity).map(|value| value.cas);
         let may = match (self.flavour, found) {
@@ -88,7 +126,7 @@ impl Shared {
             return CAS_MISMATCH;
         }
         if self.flavour == Flavour::Kong && bytes.is_empty() {
-            self.values.remove(&identity);
+            self.remove(&identity);
             return OK;
         }
         if self.flavour == Flavour::Kong && !self.make_room(&identity, key, &bytes) {
@@ -97,23 +135,33 @@ impl Shared {
         self.last_cas = self.last_cas.wrapping_add(1).max(1);
         self.uses += 1;
         let value = Value { key: key.to_vec(), bytes, cas: self.last_cas, used: self.uses };
-        self.values.insert(identity, value);
+        self.used_bytes += cost(key, &value.bytes);
+        if let Some(before) = self.values.insert(identity, value) {
+            self.used_bytes -= cost(&before.key, &before.bytes);
+        }
         OK
+    }
+
+    fn remove(&mut self, identity: &[u8]) -> Option<Value> {
+        let gone = self.values.remove(identity)?;
+        self.used_bytes -= cost(&gone.key, &gone.bytes);
+        Some(gone)
     }
 
     fn make_room(&mut self, identity: &[u8], key: &[u8], bytes: &[u8]) -> bool {
         let needed = cost(key, bytes);
+        let replaced = self.values.get(identity).map_or(0, |value| cost(&value.key, &value.bytes));
         loop {
-            let others = self.values.iter().filter(|(other, _)| other.as_slice() != identity);
-            let used: u64 = others.clone().map(|(_, value)| cost(&value.key, &value.bytes)).sum();
-            if used + needed <= self.zone.bytes_max {
+            if self.used_bytes - replaced + needed <= self.zone.bytes_max {
                 return true;
             }
+            let others = self.values.iter().filter(|(other, _)| other.as_slice() != identity);
             let spared = |key: &[u8]| self.zone.spares_marker && key == MARKER_KEY;
             let movable = others.filter(|(_, value)| !spared(&value.key));
             let oldest = movable.min_by_key(|(_, value)| value.used).map(|(oldest, _)| oldest.clone());
             let Some(oldest) = oldest.filter(|_| self.zone.evicts) else { return false };
-            if let Some(gone) = self.values.remove(&oldest) {
+            if let Some(gone) = self.remove(&oldest) {
+                self.has_dropped = true;
                 self.evicted.push((gone.key, gone.bytes));
             }
         }
@@ -138,6 +186,8 @@ impl Shared {
         self.touch(key);
         let identity = self.identity(key);
         if let Some(value) = self.values.get_mut(&identity) {
+            self.used_bytes += cost(&value.key, &bytes);
+            self.used_bytes -= cost(&value.key, &value.bytes);
             value.bytes = bytes;
         }
     }
@@ -148,6 +198,8 @@ impl Shared {
 
     pub(crate) fn clear(&mut self) {
         self.values.clear();
+        self.used_bytes = 0;
+        self.has_dropped = false;
         self.evicted.clear();
     }
 }

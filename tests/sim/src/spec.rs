@@ -1,6 +1,7 @@
 //! What a run is made of: configs and requests, in a form that both the filter and the oracle understand.
 
 use serde_json::{Value, json};
+use std::fmt;
 
 /// The namespace of every simulated plugin.
 pub(crate) const NAMESPACE: &str = "sim";
@@ -9,6 +10,10 @@ pub(crate) const NAMESPACE: &str = "sim";
 pub(crate) enum Algorithm {
     FixedWindow,
     SlidingWindow,
+    TokenBucket,
+    LeakyBucket,
+    SlidingLog,
+    SlidingBuckets,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,27 +22,100 @@ pub(crate) struct Limit {
     pub(crate) requests: u64,
     pub(crate) window_ms: u64,
     pub(crate) is_clock_aligned: bool,
+    /// What a token or leaky bucket holds; of no meaning to others.
+    pub(crate) burst: u64,
+    /// The sub-windows of `sliding_buckets`; of no meaning to others.
+    pub(crate) buckets: u8,
 }
 
 impl Limit {
+    const fn new(algorithm: Algorithm, requests: u64, window_ms: u64) -> Self {
+        Self { algorithm, requests, window_ms, is_clock_aligned: false, burst: 1, buckets: 1 }
+    }
+
     pub(crate) const fn fixed(requests: u64, window_ms: u64) -> Self {
-        Self { algorithm: Algorithm::FixedWindow, requests, window_ms, is_clock_aligned: false }
+        Self::new(Algorithm::FixedWindow, requests, window_ms)
     }
 
     pub(crate) const fn sliding(requests: u64, window_ms: u64) -> Self {
-        Self { algorithm: Algorithm::SlidingWindow, requests, window_ms, is_clock_aligned: false }
+        Self::new(Algorithm::SlidingWindow, requests, window_ms)
+    }
+
+    pub(crate) const fn token_bucket(requests: u64, period_ms: u64, burst: u64) -> Self {
+        Self { burst, ..Self::new(Algorithm::TokenBucket, requests, period_ms) }
+    }
+
+    pub(crate) const fn leaky_bucket(requests: u64, period_ms: u64) -> Self {
+        Self::new(Algorithm::LeakyBucket, requests, period_ms)
+    }
+
+    pub(crate) const fn log(requests: u64, window_ms: u64) -> Self {
+        Self::new(Algorithm::SlidingLog, requests, window_ms)
+    }
+
+    pub(crate) const fn buckets(requests: u64, window_ms: u64, buckets: u8) -> Self {
+        Self { buckets, ..Self::new(Algorithm::SlidingBuckets, requests, window_ms) }
+    }
+
+    const fn is_bucket(&self) -> bool {
+        matches!(self.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket)
+    }
+
+    /// Whether its counts begin anew with each window.
+    pub(crate) const fn counts_in_windows(&self) -> bool {
+        matches!(self.algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindow)
+    }
+
+    /// Whether its states do not fit a small slot.
+    const fn is_large(&self) -> bool {
+        matches!(self.algorithm, Algorithm::SlidingLog | Algorithm::SlidingBuckets)
+    }
+
+    /// What can pass at once.
+    pub(crate) const fn capacity(&self) -> u64 {
+        if self.is_bucket() { self.burst } else { self.requests }
+    }
+
+    /// How long a charge can matter: a window, or twice the time in which a bucket fills, for debts go below
+    /// its bottom.
+    pub(crate) fn span_ms(&self) -> u64 {
+        if self.is_bucket() {
+            self.window_ms.max(2 * (self.burst * self.window_ms).div_ceil(self.requests.max(1)))
+        } else {
+            self.window_ms
+        }
     }
 
     fn to_json(self) -> Value {
-        json!({
+        let mut limit = json!({
             "requests": self.requests,
             "per": format!("{}ms", self.window_ms),
             "algorithm": match self.algorithm {
                 Algorithm::FixedWindow => "fixed_window",
                 Algorithm::SlidingWindow => "sliding_window",
+                Algorithm::TokenBucket => "token_bucket",
+                Algorithm::LeakyBucket => "leaky_bucket",
+                Algorithm::SlidingLog => "sliding_log",
+                Algorithm::SlidingBuckets => "sliding_buckets",
             },
-            "align": if self.is_clock_aligned { "clock" } else { "key" },
-        })
+        });
+        if self.is_bucket() {
+            limit["burst"] = json!(self.burst);
+        }
+        if self.algorithm == Algorithm::SlidingBuckets {
+            limit["buckets"] = json!(self.buckets);
+        }
+        if self.counts_in_windows() || self.algorithm == Algorithm::SlidingBuckets {
+            limit["align"] = json!(if self.is_clock_aligned { "clock" } else { "key" });
+        }
+        limit
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { algorithm, requests, window_ms, .. } = self;
+        write!(f, "{requests} in {window_ms} ms by {algorithm:?}, {} at once", self.capacity())
     }
 }
 
@@ -81,6 +159,11 @@ impl Rule {
         Self { path_prefix: Some(path_prefix.to_owned()), ..self }
     }
 
+    /// Whether its counters are kept in large slots: one that needs them takes the others along.
+    pub(crate) fn is_large(&self) -> bool {
+        self.limits.iter().any(Limit::is_large)
+    }
+
     fn to_json(&self) -> Value {
         let mut rule = json!({
             "name": self.name,
@@ -111,27 +194,33 @@ pub(crate) struct Config {
     pub(crate) rules: Vec<Rule>,
 }
 
+/// Keys with large counters that a config makes room for, and the slots that the filter lays out for them: four
+/// times as many places, eight to a slot.
+const LARGE_KEYS: u32 = 64;
+const LARGE_SLOTS: u32 = LARGE_KEYS * 4 / 8;
+
 impl Config {
     pub(crate) fn new(rules: Vec<Rule>) -> Self {
         Self { slots: 64, has_headers: false, metadata: None, rules }
-    }
-
-    /// How many keys it may put into shared data beside the marker and the probe.
-    pub(crate) fn keys_max(&self) -> u32 {
-        // 64 large keys, a quarter full, eight to a slot: made for what metadata might bring.
-        self.slots + if self.metadata.is_some() { 64 * 4 / 8 } else { 0 }
     }
 
     /// The text that the plugin reads.
     pub(crate) fn text(&self) -> String {
         json!({
             "namespace": NAMESPACE,
-            "table": { "slots": self.slots, "large_keys": 64 },
+            "table": { "slots": self.slots, "large_keys": LARGE_KEYS },
             "route_metadata": self.metadata.is_some(),
             "response": { "headers": if self.has_headers { "both" } else { "none" } },
             "rules": self.rules.iter().map(Rule::to_json).collect::<Vec<_>>(),
         })
         .to_string()
+    }
+
+    /// Large slots that it lays out.
+    pub(crate) fn large_slots(&self) -> u32 {
+        // What metadata brings may need them.
+        let needs_large = self.metadata.is_some() || self.rules.iter().any(Rule::is_large);
+        if needs_large { LARGE_SLOTS } else { 0 }
     }
 
     /// The rules that apply to a request, each with the bytes of its key.
@@ -188,21 +277,16 @@ impl Request {
         }
     }
 
-    /// All headers in the ABI's form.
-    pub(crate) fn serialised(&self) -> Vec<u8> {
-        let mut pairs = vec![(":method", "GET"), (":path", self.path.as_str()), (":authority", "sim")];
-        pairs.extend(self.headers.iter().map(|(name, value)| (*name, value.as_str())));
-        serialised(&pairs)
-    }
-
-    /// The headers of its response.
-    pub(crate) fn serialised_response(&self) -> Vec<u8> {
-        let status = self.status.unwrap_or(0).to_string();
-        serialised(&[(":status", &status), ("content-type", "text/plain")])
+    /// All headers.
+    pub(crate) fn pairs(&self) -> Vec<(String, String)> {
+        let fixed = [(":method", "GET"), (":path", self.path.as_str()), (":authority", "sim")];
+        let own = self.headers.iter().map(|(name, value)| (*name, value.as_str()));
+        fixed.into_iter().chain(own).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 }
 
-fn serialised(pairs: &[(&str, &str)]) -> Vec<u8> {
+/// A header map in the ABI's form.
+pub(crate) fn serialised(pairs: &[(String, String)]) -> Vec<u8> {
     let length = |text: &str| u32::try_from(text.len()).unwrap_or(0).to_le_bytes();
     let mut bytes = u32::try_from(pairs.len()).unwrap_or(0).to_le_bytes().to_vec();
     for (name, value) in pairs {

@@ -28,6 +28,8 @@ pub enum Happened {
     ClockDrift,
     /// A new config took over while traffic ran.
     ConfigUpdate,
+    /// That config had a table of another size.
+    Resize,
     /// A canary refused an update, for a fault hit it.
     UpdateRefused,
     /// States of another version appeared in a slot.
@@ -36,6 +38,8 @@ pub enum Happened {
     Displaced,
     /// Kong's zone dropped a value.
     ZoneEviction,
+    /// A read in Kong's zone got another key's value.
+    ForeignValue,
     /// Kong's zone would not take a value.
     ZoneFull,
     /// A charge was taken back after a lost race.
@@ -45,7 +49,7 @@ pub enum Happened {
 }
 
 /// Every kind, for the suite's check.
-const ALL: [Happened; 18] = [
+const ALL: [Happened; 20] = [
     Happened::CasMismatch,
     Happened::CasStorm,
     Happened::GiveUp,
@@ -57,10 +61,12 @@ const ALL: [Happened; 18] = [
     Happened::ClockBack,
     Happened::ClockDrift,
     Happened::ConfigUpdate,
+    Happened::Resize,
     Happened::UpdateRefused,
     Happened::AlienState,
     Happened::Displaced,
     Happened::ZoneEviction,
+    Happened::ForeignValue,
     Happened::ZoneFull,
     Happened::Undo,
     Happened::TickWrite,

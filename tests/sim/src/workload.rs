@@ -1,11 +1,11 @@
 //! Who comes when.
 
+use crate::access_log::{self, AccessLog};
 use crate::generate::{arrival, first_secret};
 use crate::identity;
 use crate::rng::Rng;
 use crate::scenario::{MS, Policy, SECOND, Scenario, US};
 use crate::spec::{Config, KeyPart, Limit, Request, Rule};
-use std::fmt::Write;
 
 fn any_proxy(scenario: &Scenario, rng: &mut Rng) -> usize {
     rng.below(scenario.proxies as u64) as usize
@@ -92,6 +92,7 @@ pub(crate) fn crowded_slot(scenario: &mut Scenario, rng: &mut Rng, begin_ns: u64
     // Small and long, so that who comes back comes back to the same window.
     rules[aim].limits.truncate(1);
     rules[aim].limits[0].requests = rng.between(1, 5);
+    rules[aim].limits[0].burst = rules[aim].limits[0].requests;
     rules[aim].limits[0].window_ms = 10_000;
     let config = scenario.configs[0].clone();
     let rule = &config.rules[aim];
@@ -99,7 +100,7 @@ pub(crate) fn crowded_slot(scenario: &mut Scenario, rng: &mut Rng, begin_ns: u64
     let mut at_ns = begin_ns;
     for _ in 0..rng.between(2, 4) {
         for request in &requests {
-            for _ in 0..=rule.limits[0].requests {
+            for _ in 0..=rule.limits[0].capacity() {
                 at_ns += rng.below(2 * MS);
                 scenario.arrivals.push(arrival(at_ns, 0, request.clone()));
             }
@@ -119,7 +120,7 @@ fn aimed(config: &Config, rule: &Rule, count: usize) -> Vec<Request> {
     let is_aimed = |request: &Request| {
         let applying = config.applying(request);
         let key = applying.iter().find(|(other, _)| other.name == rule.name).map(|(_, key)| key);
-        key.is_some_and(|key| identity::slot(&secret, &rule.name, key, config.slots) == 0)
+        key.is_some_and(|key| identity::slot(&secret, rule, key, config).index == 0)
     };
     all.filter(is_aimed).take(count).collect()
 }
@@ -155,35 +156,9 @@ pub(crate) fn races_across_rules(scenario: &mut Scenario, rng: &mut Rng, begin_n
 
 /// A replay of an access log, here one that a generator wrote.
 pub(crate) fn access_log(scenario: &mut Scenario, rng: &mut Rng, begin_ns: u64) {
-    for line in generated_log(rng).lines() {
-        let Some((at_ms, request)) = parse_line(line) else { continue };
+    let sessions = rng.between(30, 80);
+    for (at_ms, request) in AccessLog::read(&access_log::generated(rng, sessions)).requests {
         let proxy = any_proxy(scenario, rng);
         scenario.arrivals.push(arrival(begin_ns + at_ms * MS, proxy, request));
     }
-}
-
-/// Lines of `milliseconds address key path`: few clients make most of the requests, in sessions.
-fn generated_log(rng: &mut Rng) -> String {
-    let mut log = String::new();
-    let mut at_ms = 0;
-    for _ in 0..rng.between(30, 80) {
-        at_ms += rng.waiting(60);
-        let rank = rng.below(8) * rng.below(8);
-        for page in 0..rng.between(1, 12) {
-            at_ms += rng.below(10);
-            let path = *rng.pick(&["/", "/a/list", "/a/item", "/b/login"]);
-            // Writing to a String does not fail.
-            let _ = writeln!(log, "{at_ms} 10.1.0.{rank} client-{rank} {path}?page={page}");
-        }
-    }
-    log
-}
-
-fn parse_line(line: &str) -> Option<(u64, Request)> {
-    let mut parts = line.split(' ');
-    let at_ms = parts.next()?.parse().ok()?;
-    let address: std::net::Ipv4Addr = parts.next()?.parse().ok()?;
-    let mut request = Request::with_key(parts.next()?);
-    request.ip = address.octets();
-    Some((at_ms, request.at(parts.next()?)))
 }

@@ -3,11 +3,13 @@
 
 use crate::actor::{Actor, Job, Role};
 use crate::calls::Call;
+use crate::identity::{Place, Secret};
+use crate::journey::{Fate, Journey, Journeys};
 use crate::oracle::{CounterId, Oracle};
 use crate::rng::Rng;
-use crate::scenario::{MS, Planned, Policy, Scenario};
+use crate::scenario::{MS, Planned, Policy, SECOND, Scenario};
 use crate::shared::Shared;
-use crate::spec::{Config, Request};
+use crate::spec::Config;
 use crate::tally::{Happened, Tally};
 use crate::trace::Trace;
 use crate::vm::Program;
@@ -21,8 +23,10 @@ const EPOCH_NS: u64 = 1_800_000_000_000_000_000;
 const STALL_NS_MAX: u64 = 300 * MS;
 /// How long a run goes on after the last request.
 const AFTERMATH_NS: u64 = 2_500 * MS;
-/// A run that needs more steps hangs.
+/// A run that needs more steps hangs: so many, and some for each request, and for each second of each VM.
 const STEPS_MAX: u64 = 5_000_000;
+const STEPS_PER_REQUEST_MAX: u64 = 100;
+const STEPS_PER_VM_SECOND_MAX: u64 = 20;
 
 /// A proxy's clock and data.
 pub(crate) struct Proxy {
@@ -38,54 +42,17 @@ pub(crate) struct Proxy {
     pub(crate) config: usize,
     pub(crate) trying: Option<usize>,
     pub(crate) is_up: bool,
-    pub(crate) metric_ids: BTreeMap<String, u32>,
-    pub(crate) metrics: BTreeMap<u32, u64>,
+    /// The names of metrics, by their numbers; Envoy numbers each definition, also of a name that it knows.
+    pub(crate) metric_names: Vec<String>,
+    pub(crate) metrics: BTreeMap<String, u64>,
     pub(crate) random: Rng,
+    /// The placement secret that its first VM found: by it the oracle tells which keys a resize moves.
+    pub(crate) secret: Option<Secret>,
     /// Which counters the oracle knows in which slot.
-    pub(crate) slots: BTreeMap<u32, BTreeSet<(NonZeroU64, CounterId, bool)>>,
+    pub(crate) slots: BTreeMap<Place, BTreeSet<(NonZeroU64, CounterId, bool)>>,
+    /// Slots that have displaced strict counters.
+    pub(crate) overflowed: BTreeSet<Place>,
     pub(crate) keys_max: usize,
-}
-
-/// How far a request has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// No proxy was there to take it.
-    Unserved,
-    Waiting,
-    Admitted,
-    Denied,
-    /// Its VM died before it was decided.
-    Died,
-}
-
-/// A request on its way.
-pub(crate) struct Journey {
-    pub(crate) request: Request,
-    pub(crate) actor: usize,
-    pub(crate) generation: u64,
-    pub(crate) context: u32,
-    pub(crate) root: u32,
-    pub(crate) config: usize,
-    pub(crate) fate: Fate,
-    pub(crate) read_ms: Option<u64>,
-    pub(crate) first_write_step: Option<u64>,
-    pub(crate) is_faulty: bool,
-    /// Whether the clock stepped while it was under way: it brings the time of before along.
-    pub(crate) is_out_of_time: bool,
-    pub(crate) mismatches: BTreeMap<Vec<u8>, u32>,
-    pub(crate) writes: BTreeMap<Vec<u8>, u32>,
-    pub(crate) is_answered: bool,
-    pub(crate) access_log: String,
-    /// What it cost so far.
-    pub(crate) cost: Cost,
-}
-
-/// Host calls and fuel of one request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cost {
-    pub(crate) request_calls: BTreeMap<Call, u64>,
-    pub(crate) response_calls: BTreeMap<Call, u64>,
-    pub(crate) fuel: u64,
 }
 
 /// Something that happens at a time.
@@ -94,6 +61,7 @@ pub(crate) enum Event {
     Arrive { arrival: usize },
     Tick { actor: usize, generation: u64, root: u32, period_ns: u64 },
     Respond { request: usize },
+    CallEnds { actor: usize, generation: u64, token: u32 },
     Reload { actor: usize, generation: u64 },
     Retire { actor: usize, generation: u64, root: u32 },
     Start { proxy: usize },
@@ -112,7 +80,8 @@ pub(crate) struct World<'p> {
     pub(crate) steps: u64,
     pub(crate) proxies: Vec<Proxy>,
     pub(crate) actors: Vec<Actor>,
-    pub(crate) journeys: Vec<Journey>,
+    steps_max: u64,
+    pub(crate) journeys: Journeys,
     pub(crate) events: BTreeMap<(u64, u64), Event>,
     event_count: u64,
     last_actor: usize,
@@ -133,7 +102,8 @@ impl<'p> World<'p> {
             steps: 0,
             proxies: Vec::new(),
             actors: Vec::new(),
-            journeys: Vec::new(),
+            steps_max: STEPS_MAX,
+            journeys: Journeys::default(),
             events: BTreeMap::new(),
             event_count: 0,
             last_actor: 0,
@@ -154,8 +124,9 @@ impl<'p> World<'p> {
             if drift_ppm != 0 {
                 self.tally.count(Happened::ClockDrift);
             }
+            let shared = Shared::new(self.scenario.flavour, self.scenario.zone);
             self.proxies.push(Proxy {
-                shared: Shared::new(self.scenario.flavour, self.scenario.zone),
+                shared: if self.scenario.has_zone { shared } else { shared.without_zone() },
                 clock_ahead_ms: 0,
                 drift_ppm,
                 latest_ms: 0,
@@ -164,10 +135,12 @@ impl<'p> World<'p> {
                 config: 0,
                 trying: None,
                 is_up: false,
-                metric_ids: BTreeMap::new(),
+                metric_names: Vec::new(),
                 metrics: BTreeMap::new(),
                 random: Rng::new(proxy as u64),
+                secret: None,
                 slots: BTreeMap::new(),
+                overflowed: BTreeSet::new(),
                 keys_max: 0,
             });
             self.actors.push(Actor::new(proxy, 0, Role::Canary));
@@ -177,11 +150,17 @@ impl<'p> World<'p> {
             }
             self.at(EPOCH_NS, Event::Start { proxy });
         }
-        for (arrival, arriving) in self.scenario.arrivals.clone().iter().enumerate() {
-            self.at(EPOCH_NS + arriving.at_ns, Event::Arrive { arrival });
-        }
+        self.scenario.arrivals.sort_by_key(|arrival| arrival.at_ns);
+        self.expect(0);
         for (at_ns, proxy, planned) in self.scenario.planned.clone() {
             self.at(EPOCH_NS + at_ns, Event::Fault { proxy, planned });
+        }
+    }
+
+    /// Plans the arrival with this number, if there is one. One is planned at a time.
+    pub(crate) fn expect(&mut self, arrival: usize) {
+        if let Some(arriving) = self.scenario.arrivals.get(arrival) {
+            self.at(EPOCH_NS + arriving.at_ns, Event::Arrive { arrival });
         }
     }
 
@@ -193,8 +172,11 @@ impl<'p> World<'p> {
 
     /// Runs everything. An error is a promise broken.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
-        let last = self.scenario.arrivals.iter().map(|arrival| arrival.at_ns).max().unwrap_or(0);
-        let end_ns = EPOCH_NS + last + AFTERMATH_NS;
+        let last_ns = self.scenario.arrivals.last().map_or(0, |arrival| arrival.at_ns);
+        let vm_seconds = last_ns / SECOND * self.actors.len() as u64;
+        let requests = self.scenario.arrivals.len() as u64;
+        self.steps_max += STEPS_PER_REQUEST_MAX * requests + STEPS_PER_VM_SECOND_MAX * vm_seconds;
+        let end_ns = EPOCH_NS + last_ns + AFTERMATH_NS;
         self.run_until(end_ns)?;
         self.is_winding_down = true;
         self.finish_all()?;
@@ -268,7 +250,7 @@ impl<'p> World<'p> {
     /// Lets one VM run from where it waits to its next host call.
     fn step(&mut self, actor: usize) -> Result<(), Failure> {
         self.steps += 1;
-        if self.steps > STEPS_MAX {
+        if self.steps > self.steps_max {
             return Err("the run does not end".to_owned());
         }
         self.actors[actor].waiting_since_ns = self.now_ns;
@@ -281,7 +263,8 @@ impl<'p> World<'p> {
     /// The shared data never grows past what the configs declare.
     fn check_memory(&mut self, proxy: usize) -> Result<(), Failure> {
         let keys = self.proxies[proxy].shared.len();
-        let slots = self.scenario.configs.iter().map(Config::keys_max).max().unwrap_or(0);
+        let most = |slots: fn(&Config) -> u32| self.scenario.configs.iter().map(slots).max().unwrap_or(0);
+        let slots = most(|config| config.slots) + most(Config::large_slots);
         self.proxies[proxy].keys_max = self.proxies[proxy].keys_max.max(keys);
         if keys > slots as usize + 2 {
             return Err(format!("p{proxy}: {keys} keys in shared data, more than {slots} slots and two"));
@@ -304,16 +287,24 @@ impl<'p> World<'p> {
     }
 
     fn check_end(&self) -> Result<(), Failure> {
-        if let Some(hung) = self.journeys.iter().position(|journey| journey.fate == Fate::Waiting) {
+        let is_waiting = |(_, journey): &(usize, &Journey)| journey.fate == Fate::Waiting;
+        if let Some((hung, _)) = self.journeys.under_way().find(is_waiting) {
             return Err(format!("request {hung} never got an answer"));
+        }
+        let count =
+            |name: &str| -> u64 { self.proxies.iter().filter_map(|proxy| proxy.metrics.get(name)).sum() };
+        // The filter does not count those that it meets while it gives a charge back or pays a debt.
+        let loses_metrics =
+            [Happened::BadStatus, Happened::VmKilled, Happened::Restart, Happened::Undo, Happened::TickWrite];
+        if loses_metrics.iter().all(|what| self.tally.of(*what) == 0) {
+            let (foreign, bad) = (self.tally.of(Happened::ForeignValue), count("tidegate_bad_states"));
+            if foreign > bad {
+                return Err(format!("{foreign} reads got another key's value, and only {bad} were noticed"));
+            }
         }
         if !self.scenario.is_faultless() || self.tally.of(Happened::GiveUp) > 0 {
             return Ok(());
         }
-        let count = |name: &str| -> u64 {
-            let of = |proxy: &Proxy| proxy.metrics.get(proxy.metric_ids.get(name)?).copied();
-            self.proxies.iter().filter_map(of).sum()
-        };
         for name in ["errors", "cas_give_ups", "debt_dropped", "undos_lost", "bad_states"] {
             let times = count(&format!("tidegate_{name}"));
             if times > 0 {

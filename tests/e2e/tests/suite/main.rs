@@ -3,6 +3,7 @@
 //!
 //! - [`harness`]: the harness itself, with Envoy's own limiter in Tidegate's place.
 //! - [`module`]: what the WebAssembly module imports and exports, and its size.
+//! - [`conformance`]: Envoy does what the simulated host thinks that it does.
 //! - [`exact`]: several workers never admit more or less than a limit, on one key and on many.
 //! - [`algorithms`]: every algorithm counts exactly under several workers.
 //! - [`all_or_none`]: a request that one rule denies is charged to no other.
@@ -35,6 +36,7 @@ mod charge_after;
 mod client_ip;
 mod common;
 mod config_update;
+mod conformance;
 mod demo;
 mod exact;
 mod flood;

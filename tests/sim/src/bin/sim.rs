@@ -1,13 +1,15 @@
 //! `make sim` and `make sim-soak`: replays one seed with its trace, or runs seeds for so many minutes.
 
+use std::io::Read;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use tidegate_sim::{Bug, Simulation, Tally};
+use tidegate_sim::{Bug, Report, Simulation, Tally};
 
 /// Events shown before a failure.
 const LINES: usize = 200;
 
-const USAGE: &str = "usage: sim seed N | sim whole N | sim range FROM TO | sim soak MINUTES | sim hunt SEEDS | sim costs FILE";
+const USAGE: &str = "usage: sim seed N | sim whole N | sim range FROM TO | sim soak MINUTES | sim hunt SEEDS | sim costs FILE \
+                     | sim keys N | sim log SPEED < FILE";
 
 fn main() -> ExitCode {
     match run() {
@@ -36,6 +38,13 @@ fn run() -> Result<bool, String> {
             // Seeds that no earlier soak has tried.
             let first = start.map_or(0, |since| since.as_secs() << 20);
             Ok(all(&simulation, first..u64::MAX, Some(Duration::from_secs(60 * minutes))))
+        }
+        ["keys", _] => Ok(told(&simulation.run_many_keys(number(&args[1])?))),
+        ["log", _] => {
+            let mut log = Vec::new();
+            std::io::stdin().read_to_end(&mut log).map_err(|error| format!("the log: {error}"))?;
+            let speed = number(&args[1])?;
+            Ok(told(&simulation.run_log(&String::from_utf8_lossy(&log), speed)?))
         }
         ["costs", path] => {
             let table = tidegate_sim::costs(&simulation)?;
@@ -73,6 +82,11 @@ fn hunt(simulation: &Simulation, seeds: u64) -> bool {
 fn replay(simulation: &Simulation, seed: u64, lines: usize) -> bool {
     let report = simulation.run_seed(seed, None, lines);
     print!("{}", report.trace);
+    told(&report)
+}
+
+/// Says what came of a run.
+fn told(report: &Report) -> bool {
     println!("{}", report.summary);
     match &report.failure {
         Some(failure) => println!("FAILED: {failure}"),

@@ -1,8 +1,9 @@
 //! The shared data of both hosts, fact by fact.
 
-use crate::calls::{CAS_MISMATCH, INTERNAL_FAILURE, NOT_FOUND, OK};
-use crate::identity::{MARKER_KEY, slot_key};
+use crate::calls::{CAS_MISMATCH, INTERNAL_FAILURE, NOT_FOUND, OK, TRAPS};
+use crate::identity::{MARKER_KEY, Place, Region, slot_key};
 use crate::shared::{Flavour, Shared, Zone, crc32};
+use std::collections::BTreeSet;
 
 fn shared(flavour: Flavour) -> Shared {
     Shared::new(flavour, Zone { bytes_max: 1 << 30, evicts: false, spares_marker: false })
@@ -62,7 +63,36 @@ fn kongs_zone_is_bounded() {
 }
 
 #[test]
-fn no_slot_of_the_largest_table_shares_a_checksum_with_the_marker_or_the_probe() {
+fn a_zone_that_drops_values_may_hand_out_anothers() {
+    let mut shared =
+        Shared::new(Flavour::Kong, Zone { bytes_max: 2 * 128, evicts: true, spares_marker: false });
+    for key in [b"1", b"2"] {
+        assert_eq!(shared.set(key, key.to_vec(), 0), OK);
+    }
+    assert_eq!(shared.foreign(b"2", 7), None, "nothing was dropped yet");
+    assert_eq!(shared.set(b"3", b"3".to_vec(), 0), OK);
+    assert_eq!(shared.foreign(b"3", 7), Some(b"2".to_vec()));
+}
+
+#[test]
+fn kong_without_a_zone_traps_at_every_call_on_shared_data() {
+    let mut kong = shared(Flavour::Kong).without_zone();
+    assert_eq!(kong.get(b"k"), Err(TRAPS));
+    for cas in [0, 77] {
+        assert_eq!(kong.set(b"k", b"a".to_vec(), cas), TRAPS);
+    }
+    assert_eq!(shared(Flavour::Envoy).without_zone().set(b"k", b"a".to_vec(), 0), OK);
+}
+
+#[test]
+fn no_slot_of_the_largest_table_shares_a_checksum_with_another_or_the_marker_or_the_probe() {
     let others = [crc32(MARKER_KEY), crc32(b"tidegate.1.probe")];
-    assert!((0..1 << 20).all(|index| !others.contains(&crc32(&slot_key(index)))));
+    let checksums =
+        |region, slots: u32| (0..slots).map(move |index| crc32(&slot_key(Place { region, index })));
+    let small: BTreeSet<u32> = checksums(Region::Small, 1 << 20).collect();
+    assert_eq!(small.len(), 1 << 20);
+    assert!(others.iter().all(|other| !small.contains(other)));
+    // As many large slots as the most keys with large counters need.
+    let mut large = checksums(Region::Large, 1 << 15);
+    assert!(large.all(|checksum| !small.contains(&checksum) && !others.contains(&checksum)));
 }

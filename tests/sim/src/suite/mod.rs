@@ -3,12 +3,16 @@
 //! - `seeds`: some hundred seeds, and those that once failed.
 //! - `rows`: for each row of the fault table one schedule that comes close to its bound.
 //! - `hosts`: the shared data of both hosts, fact by fact.
+//! - `conformance`: this host answers the probe as the real Envoy does, and as Kong should.
 //! - `bugs`: planted bugs are found.
+//! - `large`: many keys in one run, and an access log.
 //! - `costs`: the committed table of costs is true.
 
 mod bugs;
+mod conformance;
 mod costs;
 mod hosts;
+mod large;
 mod rows;
 mod seeds;
 

@@ -40,7 +40,7 @@ fn crowd(rule: &Rule, count: usize) -> Vec<Request> {
     });
     let is_in_slot = |request: &Request| {
         let key = &config.applying(request)[0].1;
-        identity::slot(&first_secret(0), &rule.name, key, config.slots) == 7
+        identity::slot(&first_secret(0), rule, key, &config).index == 7
     };
     all.filter(is_in_slot).take(count).collect()
 }
@@ -56,6 +56,71 @@ fn without_faults_exactly_the_limit_is_admitted() {
             let report = held(scenario);
             assert_eq!((report.admitted, report.denied, report.over_max), (20, 60, 0), "{}", report.summary);
         }
+    }
+}
+
+/// A limit of 20 at once by each algorithm, long enough that nothing comes back while a test lasts.
+fn twenty_at_once() -> [Limit; 6] {
+    [
+        Limit::fixed(20, 60_000),
+        Limit::sliding(20, 60_000),
+        Limit::token_bucket(1, 60_000, 20),
+        Limit { burst: 20, ..Limit::leaky_bucket(1, 60_000) },
+        Limit::log(20, 60_000),
+        Limit::buckets(20, 60_000, 6),
+    ]
+}
+
+#[test]
+fn without_faults_every_algorithm_admits_exactly_its_limit() {
+    for limit in twenty_at_once() {
+        for (flavour, policy) in [
+            (Flavour::Envoy, Policy::WritersLast),
+            (Flavour::Envoy, Policy::Uniform),
+            (Flavour::Kong, Policy::Sticky),
+        ] {
+            let mut scenario = Scenario::new("none", 4, one_rule(limit));
+            scenario.flavour = flavour;
+            scenario.policy = policy;
+            burst(&mut scenario, 300, 80, &Request::with_key("a"));
+            let report = held(scenario);
+            let seen = (report.admitted, report.denied, report.over_max);
+            assert_eq!(seen, (20, 60, 0), "{limit}: {}", report.summary);
+        }
+    }
+}
+
+#[test]
+fn without_faults_what_comes_back_is_admitted_again_and_no_sooner() {
+    // 10 at once, then 10 more when the window is over, or one each 200 ms, or one each 500 ms. The limit of 40 in
+    // 10 seconds by sub-windows of one second forgets up to a second late.
+    for (limit, at_ms, admitted) in [
+        (Limit::log(10, 2_000), 2_200, 10),
+        (Limit::log(10, 2_000), 2_400, 20),
+        (Limit::buckets(10, 2_000, 2), 2_200, 10),
+        (Limit::buckets(10, 2_000, 2), 3_400, 20),
+        (Limit::token_bucket(5, 1_000, 10), 2_310, 20),
+        (Limit::token_bucket(5, 1_000, 10), 1_350, 15),
+        (Limit::leaky_bucket(2, 1_000), 1_330, 2),
+        (Limit::leaky_bucket(2, 1_000), 790, 1),
+    ] {
+        let mut scenario = Scenario::new("none", 3, one_rule(limit));
+        burst(&mut scenario, 300, 30, &Request::with_key("a"));
+        burst(&mut scenario, at_ms, 30, &Request::with_key("a"));
+        let report = held(scenario);
+        assert_eq!((report.admitted, report.over_max), (admitted, 0), "{limit}: {}", report.summary);
+    }
+}
+
+#[test]
+fn lost_shared_data_is_the_same_for_every_algorithm() {
+    for limit in twenty_at_once() {
+        let mut scenario = Scenario::new("restart", 3, one_rule(limit));
+        scenario.planned.push((1_000 * MS, 0, Planned::Restart));
+        burst(&mut scenario, 300, 50, &Request::with_key("a"));
+        burst(&mut scenario, 2_000, 50, &Request::with_key("a"));
+        let report = held(scenario);
+        assert_eq!((report.admitted, report.over_max), (40, 20), "{limit}: {}", report.summary);
     }
 }
 
@@ -194,6 +259,37 @@ fn a_zone_that_drops_values_gives_back_what_they_held() {
 }
 
 #[test]
+fn another_keys_value_is_noticed_and_costs_what_the_slot_held() {
+    let mut scenario = Scenario::new("zone", 1, one_rule(Limit::fixed(3, 60_000)));
+    scenario.flavour = Flavour::Kong;
+    // Room for three slots beside marker and probe: the fourth client drives one out, and each read after that
+    // gets another's value.
+    scenario.zone = Zone { bytes_max: 3 * 512 + 2 * 256, evicts: true, spares_marker: true };
+    scenario.rates.foreign_value = 1_000_000;
+    for client in 0..4 {
+        burst(&mut scenario, 300 + 20 * client, 1, &Request::with_key(&format!("k{client}")));
+    }
+    burst(&mut scenario, 1_000, 9, &Request::with_key("k3"));
+    let report = held(scenario);
+    // Every request finds its slot empty, and every one was noticed by the filter: the run's end compares.
+    assert_eq!(report.tally.of(Happened::ForeignValue), 9, "{}", report.summary);
+    assert_eq!((report.admitted, report.over_max), (13, 7), "{}", report.summary);
+}
+
+/// What an operator must set up, or Kong answers every request with an error: docs/simulation.md says it.
+#[test]
+fn kong_without_a_zone_fails_at_the_first_call() {
+    let mut scenario = Scenario::new("zone", 2, one_rule(Limit::fixed(3, 60_000)));
+    scenario.flavour = Flavour::Kong;
+    scenario.has_zone = false;
+    let failure = shipped().run(scenario.clone(), 1, None, 0).failure.unwrap_or_default();
+    assert!(failure.contains("no shm_kv zone matches the key"), "{failure}");
+    // Envoy has no zones.
+    scenario.flavour = Flavour::Envoy;
+    held(scenario);
+}
+
+#[test]
 fn a_zone_without_room_passes_the_limit_by_at_most_the_writes_that_failed() {
     let mut scenario = Scenario::new("zone", 3, one_rule(Limit::fixed(4, 60_000)));
     scenario.flavour = Flavour::Kong;
@@ -247,6 +343,37 @@ fn a_raised_or_lowered_limit_keeps_the_counts() {
     }
     let report = held(scenario);
     assert_eq!((report.admitted, report.tally.of(Happened::ConfigUpdate)), (14, 2), "{}", report.summary);
+}
+
+#[test]
+fn a_resize_keeps_the_counts_of_keys_that_stay_and_starts_the_others_again() {
+    // No window ends while the test lasts.
+    let limit = Limit { is_clock_aligned: true, ..Limit::fixed(5, 60_000) };
+    let config = |slots| Config { slots, ..one_rule(limit) };
+    let (small, large) = (config(64), config(128));
+    let slot = |config: &Config, request: &Request| {
+        identity::slot(&first_secret(0), &config.rules[0], &config.applying(request)[0].1, config)
+    };
+    let all = (0..40).map(|number| Request::with_key(&format!("k{number}")));
+    let (staying, moving): (Vec<Request>, Vec<Request>) =
+        all.partition(|request| slot(&small, request) == slot(&large, request));
+    for (requests, admitted) in [(staying, 5), (moving, 10)] {
+        let mut scenario = Scenario::new("update", 3, small.clone());
+        scenario.configs.extend([large.clone(), small.clone()]);
+        scenario.planned.push((1_000 * MS, 0, Planned::Update { config: 1 }));
+        scenario.planned.push((5_000 * MS, 0, Planned::Update { config: 2 }));
+        let keys = requests.len() as u64;
+        for (number, request) in requests.iter().enumerate() {
+            for at_ms in [300, 3_000, 7_000] {
+                burst(&mut scenario, at_ms + number as u64, 8, request);
+            }
+        }
+        let report = held(scenario);
+        // Who comes back to the slot of before finds what was counted there.
+        let seen = (report.admitted, report.tally.of(Happened::Resize));
+        assert_eq!(seen, (keys * admitted, 2), "{}", report.summary);
+        assert!(keys > 5 && report.keys_max <= 128 + 2, "{}", report.summary);
+    }
 }
 
 /// A weakness of the filter that the simulation found (seed 740). Kong's zone drops what was unused longest,

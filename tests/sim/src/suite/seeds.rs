@@ -7,15 +7,10 @@ use std::ops::Range;
 /// How many seeds `make test` runs.
 const SEEDS: Range<u64> = 0..300;
 
-/// Seeds that failed once, and why.
-const REGRESSIONS: [(u64, &str); 4] = [
-    (349, "the host: it denied the marker to one VM, which no host does while it is there"),
-    (
-        439,
-        "the oracle: a request under way while the clock steps brings the old time along, so one window more",
-    ),
-    (1_882_176_890_078_059, "a debt is owed to the longest window, and charged to the shorter ones as well"),
-    (819, "the host: it let a plugin tick that it had deleted"),
+/// Seeds that failed once, and why, as long as `generate` stays as it is.
+const REGRESSIONS: [(u64, &str); 2] = [
+    (177, "the host: it started a proxy twice that was restarted twice in a row"),
+    (312, "the run's end: the filter does not count bad slots that it meets while it gives a charge back"),
 ];
 
 /// Runs seeds, and adds up what happened.
