@@ -391,7 +391,8 @@ fn is_readable(table: &Table) -> bool {
     is_readable
 }
 
-/// Large slots are laid out only if a rule needs them or a route's metadata may, and sized as the small ones should be: a quarter full.
+/// Large slots are laid out only if a rule needs them or a route's metadata may, and sized as the small ones should
+/// be: a quarter full.
 fn table_size(config: &Config) -> Size {
     const LOAD_INVERSE: u32 = 4;
     let needs_large =
