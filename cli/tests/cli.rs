@@ -207,8 +207,8 @@ fn options_come_from_flags_before_the_environment_before_a_file() {
 #[test]
 fn a_token_opens_other_addresses() {
     let mut command = tidegate(&["serve", "--listen", "0.0.0.0:0", "--threads", "1"]);
-    let serving = Serving::start(command.env("TIDEGATE_TOKEN", "s3cret"));
-    let serving = Serving { address: SocketAddr::from(([127, 0, 0, 1], serving.address.port())), ..serving };
+    let mut serving = Serving::start(command.env("TIDEGATE_TOKEN", "s3cret"));
+    serving.address.set_ip(std::net::IpAddr::from([127, 0, 0, 1]));
     let take = ["/v1/take", "-H", "content-type: application/json", "-d", r#"{"groups": []}"#];
     assert!(serving.curl(&take).contains(r#""status": 401"#));
     let with_token = [&take[..], &["-H", "authorization: Bearer s3cret"]].concat();

@@ -43,7 +43,8 @@ struct Watch {
     requests: AtomicU64,
     /// Requests that are not answered yet.
     in_flight: AtomicU64,
-    /// Whether bytes came since the last request was answered.
+    /// Whether bytes came since the last request was answered. The start of a head that came before is not seen: for
+    /// such a client the time without a request is the bound.
     has_begun: AtomicBool,
 }
 

@@ -22,6 +22,12 @@ impl Reply {
         String::from_utf8(self.body.clone()).expect("text")
     }
 
+    /// The kind of problem that it tells.
+    pub(crate) fn kind(&self) -> String {
+        let kind = self.json()["type"].as_str().unwrap_or_default().to_owned();
+        kind.strip_prefix("urn:tidegate:problem:").expect("a problem").to_owned()
+    }
+
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {self:?}"))
     }
