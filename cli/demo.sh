@@ -17,7 +17,11 @@ read -r _ _ address <&"${SERVICE[0]}" || { echo "demo: tidegate serve did not st
 url=http://$address
 echo "tidegate serve is listening on $address, with its counters in memory."
 
-take() { shown curl -sS "$url/v1/take" -H 'content-type: application/json' -d "$1"; echo; }
+take() {
+    printf "$ curl -sS %s/v1/take -H 'content-type: application/json' -d '%s'\n" "$url" "$1"
+    curl -sS "$url/v1/take" -H 'content-type: application/json' -d "$1"
+    echo
+}
 
 say "A take: one of 2 per minute for ana"
 take '{"groups": [{"takes": [{"rule": "login", "limit": "2/1m", "key": "ana"}]}]}'

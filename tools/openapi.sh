@@ -13,7 +13,7 @@ trap 'kill "$service" 2>/dev/null || true; rm -rf "$home"' EXIT
 read -r _ _ address <&"${SERVICE[0]}" || { echo "openapi: tidegate serve did not start" >&2; exit 1; }
 config=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/schemathesis.toml
 cd "$home"
-output=$("$schemathesis" --config-file "$config" run "http://$address/openapi.json" --seed 1 --max-examples 60 --no-color \
+output=$("$schemathesis" --config-file "$config" run "http://$address/openapi.json" --seed 1 --max-examples 40 --no-color \
     --phases examples,coverage,fuzzing 2>&1) || {
     printf '%s\n' "$output" >&2
     exit 1

@@ -21,6 +21,7 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
+#[expect(clippy::doc_markdown, reason = "it is shown as plain text, by --help")]
 enum Command {
     /// Run the counter: the service that keeps limits across a fleet of proxies
     ///

@@ -1,5 +1,7 @@
 //! The options of `tidegate serve`: on the command line, in the environment, in a file, under the same names.
 
+#![expect(clippy::doc_markdown, reason = "the docs of options are shown as plain text, by --help")]
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -208,7 +210,7 @@ impl ServeOptions {
 }
 
 /// A number of an option that lies within its bounds.
-pub(crate) fn within<T: PartialOrd + fmt::Display>(
+pub(crate) fn within<T: Copy + PartialOrd + fmt::Display>(
     name: &str,
     value: T,
     least: T,

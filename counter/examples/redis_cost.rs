@@ -5,6 +5,7 @@
 //! (an empty server that nobody else uses).
 
 #![allow(missing_docs, reason = "a program")]
+#![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "small numbers, for people")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

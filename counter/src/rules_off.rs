@@ -38,9 +38,9 @@ fn parse(text: &str) -> Result<Vec<String>, String> {
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     let names: Vec<String> = lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
-        .map(|(number, line)| match is_rule_name(line) {
-            true => Ok(line.to_owned()),
-            false => Err(format!("line {number} is not the name of a rule; write one on each line")),
+        .map(|(number, line)| {
+            let error = || format!("line {number} is not the name of a rule; write one on each line");
+            is_rule_name(line).then(|| line.to_owned()).ok_or_else(error)
         })
         .collect::<Result<_, _>>()?;
     if names.len() > RULES_OFF_MAX {

@@ -44,7 +44,7 @@ impl Default for Settings {
             requests_max: 4_096,
             head_time_max: Duration::from_secs(5),
             body_time_max: Duration::from_secs(5),
-            idle_time_max: Duration::from_secs(300),
+            idle_time_max: Duration::from_mins(5),
             take_time_max: Duration::from_secs(1),
             stop_time_max: Duration::from_secs(30),
         }
@@ -97,7 +97,7 @@ impl<S: Store> Service<S> {
         };
         let batch = overrides::apply(batch.map_err(invalid)?);
         let waits = [batch.wait_ms, timeout_ms].into_iter().flatten().min();
-        let wait = waits.map(|ms| Duration::from_millis(ms.into())).unwrap_or(self.settings.take_time_max);
+        let wait = waits.map_or(Duration::MAX, |ms| Duration::from_millis(ms.into()));
         let deadline = arrived + wait.min(self.settings.take_time_max);
         let answered = if Instant::now() < deadline {
             self.store.take(&batch, deadline).await

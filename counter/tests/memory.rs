@@ -32,6 +32,7 @@ fn memory(size: Size) -> Memory {
     Memory { store: MemoryStore::with_clock(size, clock.clone()).expect("a store"), clock }
 }
 
+#[expect(clippy::unused_async, reason = "other stores have to wait for a server")]
 async fn home(_name: &str) -> Memory {
     memory(Size { keys: 100_000, large_keys: 4_096 })
 }
@@ -55,11 +56,11 @@ fn one_limit_asked_from_many_threads_is_kept_exactly() {
                     let mut taken = 0;
                     for turn in 0..500 {
                         // The same two counters in either order: locks are taken in one.
-                        let mut takes = vec![one("1000/1m", "ana"), one("100000/1m", "bob")];
+                        let mut group = vec![one("1000/1m", "ana"), one("100000/1m", "bob")];
                         if (thread + turn) % 2 == 0 {
-                            takes.reverse();
+                            group.reverse();
                         }
-                        let answered = store.apply(&batch("n", vec![takes])).expect("an answer");
+                        let answered = store.apply(&batch("n", vec![group])).expect("an answer");
                         let [first, second] = answered.groups[0].takes.as_slice() else { panic!("two") };
                         assert_eq!(first.taken, second.taken, "all or none");
                         taken += first.taken;

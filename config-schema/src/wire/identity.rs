@@ -49,8 +49,11 @@ pub fn limit_tag(limit: &RuleLimit) -> [u8; 11] {
         Window::Day => 1,
         Window::Month => 2,
     };
-    let [a, b, c, d, e, f, g, h] = limit.limit.window_ms().to_le_bytes();
-    [algorithm, buckets, calendar, a, b, c, d, e, f, g, h]
+    let mut tag = [algorithm, buckets, calendar, 0, 0, 0, 0, 0, 0, 0, 0];
+    if let Some(window_ms) = tag.last_chunk_mut() {
+        *window_ms = limit.limit.window_ms().to_le_bytes();
+    }
+    tag
 }
 
 /// By how much the windows of a take's counter are shifted: the number that the filter computes for the same

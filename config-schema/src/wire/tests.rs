@@ -2,7 +2,7 @@ use super::*;
 use crate::limit::Align;
 use proptest::prelude::*;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use tidegate_core::{Limit, Window};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -232,18 +232,20 @@ mod mirror {
         Strict,
         Lenient,
     }
+    pub(super) type Outcome = (u64, u64, u64, Option<u64>, u64);
     #[derive(Serialize)]
     pub(super) struct Answer {
         pub(super) now_ms: u64,
         pub(super) epoch: u64,
         pub(super) proxies: u32,
         pub(super) rules_off: Vec<&'static str>,
-        pub(super) groups: Vec<Vec<(u64, u64, u64, Option<u64>, u64)>>,
+        pub(super) groups: Vec<Vec<Outcome>>,
     }
 }
 
 #[test]
 fn the_compact_form_is_what_postcard_makes_of_the_same_fields() {
+    use mirror::{Act, Algorithm, Align, WhenFull, Window};
     let take = |window, algorithm, align, key, n, act, when_full| mirror::Take {
         rule: "login",
         requests: 100,
@@ -255,7 +257,6 @@ fn the_compact_form_is_what_postcard_makes_of_the_same_fields() {
         act,
         when_full,
     };
-    use mirror::{Act, Algorithm, Align, WhenFull, Window};
     let (minute, day) = (Window::Ms(60_000), Window::Day);
     let bucket = Algorithm::TokenBucket { burst: 5, warm_up_ms: 0 };
     let refund = Act::Refund { receipt: 29_711 };
@@ -323,7 +324,7 @@ fn the_compact_form_is_bounded_too() {
     let groups = refusal(&|batch| batch.groups = vec![batch.groups[0].clone(); 257]);
     assert_eq!(groups, "groups: must have at most 256 items");
     let takes = refusal(&|batch| {
-        batch.groups = vec![Group { takes: vec![batch.groups[0].takes[0].clone(); 600] }; 2]
+        batch.groups = vec![Group { takes: vec![batch.groups[0].takes[0].clone(); 600] }; 2];
     });
     assert!(takes.starts_with("groups[1].takes: "), "{takes}");
     let empty = refusal(&|batch| batch.groups = vec![Group { takes: Vec::new() }]);
@@ -337,7 +338,7 @@ fn counters_of_one_subject_share_a_shift_and_differ_in_name() {
     let name = |namespace, take| counter_hash(PUBLIC_KEY, namespace, take);
     let other_rule = Take { rule: "logi".into(), key: b"nana".as_slice().into(), ..first.clone() };
     let other_limit = Take { limit: second.limit, ..first.clone() };
-    let mut names = BTreeMap::new();
+    let mut names = BTreeSet::new();
     for (namespace, take) in [
         ("edge", first),
         ("edge", second),
@@ -346,7 +347,7 @@ fn counters_of_one_subject_share_a_shift_and_differ_in_name() {
         ("edge", &other_rule),
         ("edge", &other_limit),
     ] {
-        names.insert(name(namespace, take), ());
+        names.insert(name(namespace, take));
     }
     assert_eq!(names.len(), 6, "all of these count apart");
     let larger = RuleLimit { limit: Limit::sliding_window(999, 60_000).unwrap(), ..first.limit };
@@ -387,7 +388,8 @@ fn bodies() -> impl Strategy<Value = String> {
     let rule = prop_oneof![4 => Just("login"), 1 => Just("Login"), 1 => Just(r"l\u006fgin")];
     let take =
         (rule, limit, key, prop::collection::vec(field, 0..3)).prop_map(|(rule, limit, key, fields)| {
-            let more: String = fields.iter().map(|field| format!(", {field}")).collect();
+            let more: Vec<&str> = fields.into_iter().flat_map(|field| [", ", field]).collect();
+            let more = more.concat();
             format!(r#"{{"rule": "{rule}", "limit": {limit}, "key": "{key}"{more}}}"#)
         });
     let top = prop_oneof![

@@ -9,8 +9,8 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
 use tokio_rustls::server::TlsStream;
 
 const HTTP2: &[u8] = b"h2";
@@ -49,7 +49,7 @@ impl Tls {
             .map_err(|why| error(key, format!("is not a private key in PEM: {why}")))?;
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map(|builder| builder.with_no_client_auth())
+            .map(ConfigBuilder::<ServerConfig, WantsVerifier>::with_no_client_auth)
             .and_then(|builder| builder.with_single_cert(chain, private));
         let mut config =
             config.map_err(|why| error(key, format!("does not go with the certificate: {why}")))?;

@@ -71,7 +71,7 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         // Slow machines are no reason to fail: only tests of time set shorter ones.
-        let long = Duration::from_secs(120);
+        let long = Duration::from_mins(2);
         let settings = Settings {
             head_time_max: long,
             body_time_max: long,
@@ -122,7 +122,7 @@ pub(crate) async fn run(setup: Setup) -> Running {
 
 /// What a test waits for comes at once, or something is broken.
 pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("in time")
+    tokio::time::timeout(Duration::from_mins(1), future).await.expect("in time")
 }
 
 /// A file that ends with the test.

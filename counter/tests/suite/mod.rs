@@ -102,7 +102,7 @@ pub(crate) fn sent_by(proxy: u64, vm: u32, sequence: u64, batch: Batch<'static>)
 
 /// Long enough that only a broken store misses it.
 pub(crate) fn in_time() -> Instant {
-    Instant::now() + Duration::from_secs(60)
+    Instant::now() + Duration::from_mins(1)
 }
 
 pub(crate) async fn send(home: &impl Home, batch: &Batch<'_>) -> Result<Answered, StoreError> {

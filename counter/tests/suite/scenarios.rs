@@ -132,8 +132,8 @@ pub(crate) async fn groups_follow_each_other(home: &impl Home) {
     let name = "groups_follow_each_other";
     let takes = |n| vec![all(n, one("5/1m", "ana"))];
     let answered = send(home, &batch(name, vec![takes(3), takes(3), takes(2)])).await.expect("an answer");
-    let taken: Vec<_> = answered.groups.iter().map(|group| group.takes[0].taken).collect();
-    assert_eq!(taken, [3, 0, 2], "one that fails is no matter to the next");
+    let made: Vec<_> = answered.groups.iter().map(|group| group.takes[0].taken).collect();
+    assert_eq!(made, [3, 0, 2], "one that fails is no matter to the next");
 }
 
 pub(crate) async fn a_refund_gives_back_once_to_its_window(home: &impl Home) {
@@ -156,8 +156,8 @@ pub(crate) async fn a_refund_gives_back_once_to_its_window(home: &impl Home) {
 
 pub(crate) async fn a_refund_in_a_failed_group_is_not_made(home: &impl Home) {
     let name = "a_refund_in_a_failed_group_is_not_made";
-    let taken = outcome(home, name, all(4, one("5/1m", "ana"))).await;
-    let takes = vec![refund(4, taken.receipt, one("5/1m", "ana")), all(2, one("1/1m", "bob"))];
+    let first = outcome(home, name, all(4, one("5/1m", "ana"))).await;
+    let takes = vec![refund(4, first.receipt, one("5/1m", "ana")), all(2, one("1/1m", "bob"))];
     let outcomes = group(home, name, takes).await;
     assert_eq!((outcomes[0].remaining, outcomes[0].retry), (1, Retry::Now));
     assert_eq!(outcomes[1].retry, Retry::Never);

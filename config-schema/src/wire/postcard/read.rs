@@ -69,14 +69,11 @@ impl Wrong {
 
 impl<'a> Reader<'a> {
     fn error(&self, wrong: Wrong) -> ConfigError {
-        let mut path = String::new();
-        if let Some(group) = self.group {
-            path.push_str(&format!("groups[{group}]."));
-        }
-        if let Some(take) = self.take {
-            path.push_str(&format!("takes[{take}]."));
-        }
-        path.push_str(wrong.field);
+        let path = match (self.group, self.take) {
+            (Some(group), Some(take)) => format!("groups[{group}].takes[{take}].{}", wrong.field),
+            (Some(group), None) => format!("groups[{group}].{}", wrong.field),
+            _ => wrong.field.to_owned(),
+        };
         ConfigError::new(path, wrong.message)
     }
 

@@ -83,14 +83,12 @@ impl Senders {
             return Err(StoreError::Full(why));
         }
         let ring = shard.rings.entry(key).or_insert_with(Ring::new);
-        match ring.recall(sender.sequence, now_ms)? {
-            Some(recalled) => Ok(apply(recalled)),
-            None => {
-                let answered = apply(Recalled { now_ms, groups: None });
-                ring.remember(sender.sequence, now_ms, &answered);
-                Ok(answered)
-            }
+        if let Some(recalled) = ring.recall(sender.sequence, now_ms)? {
+            return Ok(apply(recalled));
         }
+        let answered = apply(Recalled { now_ms, groups: None });
+        ring.remember(sender.sequence, now_ms, &answered);
+        Ok(answered)
     }
 
     fn sweep(&self, shard: &mut Shard, now_ms: u64) {

@@ -154,7 +154,7 @@ pub(super) async fn supervise(link: Arc<Link>, first: oneshot::Sender<Result<(),
 
 /// Half to all of it, so that services which lost the same server do not all come back at once.
 fn jittered(backoff: Duration) -> Duration {
-    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos() / 1_000);
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_micros());
     let half = backoff / 2;
     half + half * (nanos % 256) / 256
 }

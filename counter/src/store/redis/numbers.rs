@@ -1,4 +1,4 @@
-//! The script's numbers: a MessagePack array of whole numbers, as the server's own library writes it.
+//! The script's numbers: a `MessagePack` array of whole numbers, as the server's own library writes it.
 
 /// How -1 is read: never, or endless.
 pub(super) const ENDLESS: u64 = u64::MAX;
