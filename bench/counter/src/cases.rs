@@ -47,7 +47,8 @@ impl Shape {
     }
 
     fn json(self, body: usize) -> String {
-        let take = |limit: &str, key: usize| format!(r#"{{"rule":"login","limit":"{limit}","key":"user-{key}"}}"#);
+        let take =
+            |limit: &str, key: usize| format!(r#"{{"rule":"login","limit":"{limit}","key":"user-{key}"}}"#);
         let group = |takes: String| format!(r#"{{"takes":[{takes}]}}"#);
         let groups = match self {
             Self::Limits(limits) => {

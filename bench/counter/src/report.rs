@@ -59,11 +59,14 @@ pub(crate) fn text(cases: &[Case], measured: &[Measured]) -> String {
 fn ratios(cases: &[Case], measured: &[Measured]) -> String {
     let find = |target, shape, is_json| {
         let found = cases.iter().position(|case| {
-            case.target == target && case.shape == shape && (case.is_json == is_json || target == Target::BareRedis)
+            case.target == target
+                && case.shape == shape
+                && (case.is_json == is_json || target == Target::BareRedis)
         });
         measured[found.expect("a case")]
     };
-    let mut text = "\n## Against the aims\n\n| what | aim | JSON | postcard |\n|---|---|---|---|\n".to_owned();
+    let mut text =
+        "\n## Against the aims\n\n| what | aim | JSON | postcard |\n|---|---|---|---|\n".to_owned();
     let mut row = |what: &str, aim: &str, of: &dyn Fn(bool) -> f64| {
         writeln!(text, "| {what} | {aim} | {:.2} | {:.2} |", of(true), of(false)).expect("memory");
     };

@@ -33,7 +33,17 @@ impl Servers {
         let own = std::env::current_exe().expect("a path");
         let serve = |store: &str| {
             let mut command = on_core(SERVER_CORE, tidegate);
-            command.args(["serve", "--listen", "127.0.0.1:0", "--threads", "1", "--log-level", "error", "--store", store]);
+            command.args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--threads",
+                "1",
+                "--log-level",
+                "error",
+                "--store",
+                store,
+            ]);
             listening(command)
         };
         let mut echo = on_core(SERVER_CORE, own.to_str().expect("text"));
