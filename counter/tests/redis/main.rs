@@ -1,5 +1,6 @@
 //! The Redis store on real servers, which the tests start and stop.
 //!
+//! - `access`: TLS, users and passwords, databases, prefixes.
 //! - `differential`: the same random histories through the core and through the script; equal outcomes, equal bytes.
 //! - `scenarios`: what every store does, on Redis.
 //! - `outages`: a server that dies, freezes, fills up, slows down, forgets or hands over.
@@ -10,6 +11,7 @@
 #[path = "../suite/mod.rs"]
 mod suite;
 
+mod access;
 mod differential;
 mod faults;
 mod forwarder;
