@@ -79,6 +79,7 @@ lint: need-wasm-target need-lint-tools ## Check formatting and clippy, natively 
 	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 	cargo clippy --locked --package tidegate-filter --package tidegate-probe --target $(WASM_TARGET) -- -D warnings
 	cd tools && cargo fmt --check
+	cd bench && cargo fmt --check
 	$(IN_TOOLS) cargo clippy --release --locked --package strip-exports --all-targets -- -D warnings
 
 .PHONY: unit

@@ -1,8 +1,8 @@
 //! The warm-up of a token bucket against Guava's `SmoothWarmingUp`, in doubles as Guava has it.
 
-use super::{Counter, valid};
+use super::{Counter, amount, at, valid};
 use proptest::prelude::*;
-use tidegate_core::{Limit, Retry};
+use tidegate_core::{Limit, Retry, State, Take};
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -118,4 +118,21 @@ proptest! {
             prop_assert!((ours - theirs).abs() <= 1 + theirs / 50, "{} against {}", ours, theirs);
         }
     }
+}
+
+/// The same counter may be a plain bucket before a config changes and warm up after: a debt that only the plain one's
+/// state has room for must not run over.
+#[test]
+fn a_plain_buckets_debt_fits_the_state_of_one_that_warms_up() {
+    let plain = valid(Limit::token_bucket(1, 1_000, 1, 0));
+    let warming = valid(Limit::token_bucket(1, 1_000, 1, 1_000));
+    let (_, state) = plain.take(None, at(1_700_000_000_000), Take::force(amount(1 << 36)));
+    let refunded = warming.refund(state.clone(), at(1_700_000_000_000), u64::MAX, 1);
+    assert_eq!(State::from_bytes(refunded.kind(), &refunded.contents()), Ok(refunded));
+    let (refused, _) = warming.take(Some(state), at(1_700_000_000_000), Take::all(amount(1)));
+    assert_eq!(
+        refused.retry,
+        Retry::After(refused.reset_ms),
+        "the debt that is kept is the one that is waited for"
+    );
 }

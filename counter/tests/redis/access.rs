@@ -47,7 +47,7 @@ async fn tls_is_spoken_to_a_server_that_is_who_it_says() {
 #[tokio::test]
 async fn a_user_needs_only_what_the_docs_name_and_a_wrong_password_is_told() {
     let server = Server::start();
-    let rights = "resetkeys ~tidegate:* +evalsha +eval +script|load +hello +auth +select +client|setinfo +time +mget \
+    let rights = "resetkeys ~tidegate:* +evalsha +eval +script|load +hello +auth +select +time +mget \
                   +get +set +hget +hset +pexpire +zadd +zremrangebyscore +zcard";
     let _: String =
         server.run(&format!("ACL SETUSER counter on >s3cret -@all {}", rights.replace("  ", " ")));

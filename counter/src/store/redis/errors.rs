@@ -1,6 +1,6 @@
 //! What the server's errors mean for a batch, and for the connection.
 
-use redis::RedisError;
+use redis::{ErrorKind, RedisError};
 
 use crate::store::StoreError;
 
@@ -16,7 +16,9 @@ impl Trouble {
         let said = error.to_string();
         let stays = |error| Self { error, ends_connection: false };
         let ends = |error| Self { error, ends_connection: true };
+        let refused = || ends(unreachable(&format!("Redis refuses this user or password: {said}")));
         match error.code() {
+            _ if error.kind() == ErrorKind::AuthenticationFailed => refused(),
             Some("OOM") => stays(StoreError::Full(
                 "Redis has reached its maxmemory; give it more, or fewer keys".to_owned(),
             )),
@@ -25,9 +27,7 @@ impl Trouble {
             Some("LOADING") => ends(unreachable("Redis is loading its data")),
             Some("MASTERDOWN") => ends(unreachable("it is a replica without its master")),
             Some("BUSY") => stays(unreachable("Redis is busy with somebody's script")),
-            Some("NOAUTH" | "WRONGPASS" | "NOPERM") => {
-                ends(unreachable(&format!("Redis refuses this user or password: {said}")))
-            }
+            Some("NOAUTH" | "WRONGPASS" | "NOPERM") => refused(),
             Some("MISCONF" | "NOREPLICAS") => stays(unreachable(&format!("Redis refuses writes: {said}"))),
             Some(_) if !error.is_unrecoverable_error() && !error.is_io_error() => {
                 stays(StoreError::Broken(said))
