@@ -34,7 +34,7 @@ pub enum Happened {
     UpdateRefused,
     /// States of another version appeared in a slot.
     AlienState,
-    /// A living entry gave way to another.
+    /// An entry gave way to another, living or expired.
     Displaced,
     /// Kong's zone dropped a value.
     ZoneEviction,

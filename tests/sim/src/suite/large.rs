@@ -6,11 +6,11 @@ use crate::rng::Rng;
 
 #[test]
 fn many_keys_in_one_run() {
-    let report = shipped().run_many_keys(20_000);
+    let report = shipped().run_many_keys(10_000);
     assert_eq!(report.failure, None, "{}", report.summary);
     // The table is laid out once and never grows; who comes once is admitted, who comes too often is not.
     assert_eq!(report.keys_max, 16_384 + 2, "{}", report.summary);
-    assert!(report.admitted > 20_000 && report.denied > 1_000 && report.over_max == 0, "{}", report.summary);
+    assert!(report.admitted > 10_000 && report.denied > 500 && report.over_max == 0, "{}", report.summary);
 }
 
 #[test]

@@ -10,14 +10,14 @@ use crate::shared::{Flavour, Zone};
 use crate::spec::{Config, KeyPart, Limit, Request, Rule};
 use crate::tally::Happened;
 
-const KEY: KeyPart = KeyPart::Header("x-key");
+pub(super) const KEY: KeyPart = KeyPart::Header("x-key");
 
 fn one_rule(limit: Limit) -> Config {
     Config::new(vec![Rule::new("key", KEY, vec![limit])])
 }
 
 /// So many requests of a kind, one after the other from a time on.
-fn burst(scenario: &mut Scenario, at_ms: u64, count: u64, request: &Request) {
+pub(super) fn burst(scenario: &mut Scenario, at_ms: u64, count: u64, request: &Request) {
     for number in 0..count {
         let at = at_ms * MS + number * MS / 10;
         scenario.arrivals.push(Arrival { at_ns: at, proxy: 0, request: request.clone() });
@@ -60,7 +60,7 @@ fn without_faults_exactly_the_limit_is_admitted() {
 }
 
 /// A limit of 20 at once by each algorithm, long enough that nothing comes back while a test lasts.
-fn twenty_at_once() -> [Limit; 6] {
+pub(super) fn twenty_at_once() -> [Limit; 6] {
     [
         Limit::fixed(20, 60_000),
         Limit::sliding(20, 60_000),
