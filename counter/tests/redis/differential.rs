@@ -186,9 +186,9 @@ fn history(seed: u64, caller: &Caller, cells: &mut Cells) -> Vec<Step> {
             steps.extend(written(&mut random, &mut oracle));
         }
         let mut of_counters = Vec::new();
-        let groups = (0..1 + random.below(3))
+        let groups = (0..=random.below(3))
             .map(|_| Group {
-                takes: (0..1 + random.below(4))
+                takes: (0..=random.below(4))
                     .map(|_| {
                         let index = random.index(counters.len());
                         of_counters.push(index);

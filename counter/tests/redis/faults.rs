@@ -201,9 +201,9 @@ async fn fault_12_a_killed_server_blocks_nobody() {
     let store: &'static RedisStore = Box::leak(Box::new(connect(&server.url()).await));
     server.kill();
     let calls: Vec<_> =
-        (0..2_000).map(|_| tokio::spawn(take_within(store, Duration::from_secs(600)))).collect();
+        (0..2_000).map(|_| tokio::spawn(take_within(store, Duration::from_mins(10)))).collect();
     for call in calls {
-        let refused = tokio::time::timeout(Duration::from_secs(120), call).await.expect("it does not block");
+        let refused = tokio::time::timeout(Duration::from_mins(2), call).await.expect("it does not block");
         assert!(refused.expect("no panic").is_err());
     }
     fails_fast(store).await;

@@ -64,12 +64,12 @@ fn run(seed: u64, ends: &mut Ends) {
         // Dear: a config is read and a table copied for it.
         let expected = if random.one_in(16) { twin_verdict(&host) } else { None };
         host.access_log.borrow_mut().clear();
-        let verdict = engine.on_request(&host);
-        match &verdict {
-            Verdict::Continue(headers) => {
+        let mut verdict = engine.on_request(&host);
+        match &mut verdict {
+            Verdict::Continue(passage) => {
                 ends.passed += 1;
-                assert_clean(headers, &what);
-                engine.on_response(&host, headers);
+                assert_clean(&passage.headers, &what);
+                engine.on_response(&host, passage);
             }
             Verdict::Answered => {
                 ends.denied += 1;
