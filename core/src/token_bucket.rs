@@ -140,8 +140,12 @@ impl TokenBucket {
     pub(crate) fn refund(self, numbers: &Numbers, now: Timestamp, refilled_at_ms: u64, amount: u64) -> Self {
         let state = self.at(numbers, now);
         let outstanding_ms = refilled_at_ms.saturating_sub(state.at.ms());
-        let outstanding =
-            outstanding_ms.min(ceil_div(state.missing, numbers.rate)).saturating_mul(numbers.rate);
+        let outstanding = if numbers.rate == 0 {
+            // Nothing is ever refilled.
+            state.missing
+        } else {
+            outstanding_ms.min(ceil_div(state.missing, numbers.rate)).saturating_mul(numbers.rate)
+        };
         let given = amount.min(floor_div(BUCKET_UNITS_MAX, numbers.token)).saturating_mul(numbers.token);
         Self { missing: state.missing.saturating_sub(given.min(outstanding)), ..state }
     }

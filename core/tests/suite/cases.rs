@@ -246,6 +246,15 @@ fn a_bucket_refunds_only_what_is_not_refilled_yet() {
 }
 
 #[test]
+fn a_bucket_that_is_never_refilled_gives_back_what_was_reported() {
+    let mut counter = Counter::new(valid(Limit::token_bucket(0, 1_000, 0, 0)));
+    let reported = counter.take(T0, Take::force(amount(3)));
+    assert_eq!(counter.used(T0), 3);
+    counter.refund(T0 + 5_000, &reported);
+    assert_eq!(counter.used(T0 + 5_000), 0);
+}
+
+#[test]
 fn a_denied_attempt_that_is_charged_keeps_out_who_never_pauses() {
     for limit in every_algorithm(10, 60_000) {
         if limit.algorithm() == tidegate_core::Algorithm::FixedWindow {

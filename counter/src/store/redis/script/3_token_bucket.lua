@@ -137,6 +137,10 @@ if has_token_bucket == 1 then
       local outstanding = receipt > at and receipt - at or 0
       local full_ms = refill_ms(missing, rate)
       outstanding = (outstanding > full_ms and full_ms or outstanding) * rate
+      if rate == 0 then
+        -- Nothing is ever refilled.
+        outstanding = missing
+      end
       local tokens_max = (BUCKET_UNITS_MAX - BUCKET_UNITS_MAX % token) / token
       local given = (n > tokens_max and tokens_max or n) * token
       if given > outstanding then

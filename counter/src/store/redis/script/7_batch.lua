@@ -36,7 +36,7 @@ if begins_epoch then
   epoch = new_epoch
 end
 
--- Five numbers for each take, packed together at the end: that costs a third of packing each.
+-- Five numbers for each take, packed together at the end: one call instead of one for each.
 local answers, answered = {}, 0
 -- Counters to be written, and when what is written is as good as none; 0 for one that only a failed group touched.
 local written, write_count, expiries = {}, 0, {}
