@@ -246,7 +246,7 @@ fn the_readme_is_true() {
         }
         answer
     };
-    assert_eq!(masked(answer), masked(parse(&block("json"))));
+    assert_eq!(masked(answer), masked(parse(&block("text"))));
 }
 
 #[test]
