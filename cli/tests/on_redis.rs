@@ -1,7 +1,6 @@
 //! `tidegate serve` on Redis: several processes share one server, and what they do when it is full or frozen.
 
 #[path = "../../counter/tests/redis/server.rs"]
-#[allow(dead_code, reason = "the store's own tests use all of it")]
 mod server;
 
 use std::io::{BufRead, BufReader, Read, Write};

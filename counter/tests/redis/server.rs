@@ -66,7 +66,7 @@ impl Server {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        format!("redis://{}/", self.address())
     }
 
     pub(crate) fn address(&self) -> String {

@@ -7,11 +7,10 @@ use tidegate_e2e::repository;
 
 use crate::markdown;
 
-#[allow(dead_code, unreachable_pub, reason = "it is the example's own source")]
 #[path = "../../../../core/examples/plots/charts.rs"]
 mod charts;
 
-const GUIDES: [&str; 5] = [
+pub(crate) const GUIDES: [&str; 5] = [
     "docs/rules.md",
     "docs/algorithms.md",
     "docs/clients.md",
