@@ -24,6 +24,7 @@ impl Grant {
 
     /// This grant and another of the same limit as one. It ends with the earlier of the two: no part of it is spent
     /// late. What has ended is not carried along.
+    #[must_use]
     pub fn joined(self, other: Self, now: Timestamp) -> Self {
         if self.left == 0 || now >= self.until {
             return other;
@@ -35,6 +36,7 @@ impl Grant {
     }
 
     /// What spending gave up is spendable again, if the grant is still the one that it was spent from.
+    #[must_use]
     pub fn unspend(self, amount: u64, until: Timestamp) -> Self {
         if self.until == until {
             Self { left: self.left.saturating_add(amount).min(REQUESTS_MAX), ..self }
