@@ -78,7 +78,7 @@ fn every_way_that_a_call_can_fail_is_survived() {
     }
     for status in [Status::Other(2), Status::Other(10), Status::NotFound, Status::CasMismatch] {
         let mut vm = Vm::new(&exact("local"));
-        let fault = Fault { call: Call::HttpCall, status, after: 0, times: 1 };
+        let fault = Fault { call: Call::Dispatch, status, after: 0, times: 1 };
         vm.host.fault.set(Some(fault));
         assert!(matches!(vm.request("ana"), Came::Through), "decided at once");
         assert_eq!(through(&mut vm, 20), 9);
