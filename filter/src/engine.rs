@@ -229,11 +229,11 @@ impl Engine {
     pub fn on_answer(&mut self, host: &impl Host, token: u32, header_count: usize, body_size: usize) -> bool {
         let Self { books, fleet, done, .. } = self;
         let Some(fleet) = fleet else { return false };
-        let Ok(clock) = fleet.clock(host) else {
-            // Without a time nothing can be decided; the tick gives the call up.
+        // Those who wait are decided about now: on Kong nobody calls for them again.
+        let clock = fleet.clock(host).unwrap_or_else(|_| {
             books.metrics.add(Metric::Errors, 1);
-            return false;
-        };
+            fleet.latest_clock()
+        });
         match fleet.on_answer(host, (token, header_count, body_size), &clock, books) {
             Some(more) => {
                 done.extend(more);
@@ -256,7 +256,8 @@ impl Engine {
             return false;
         }
         let Done { slip, act, .. } = self.done.remove(0);
-        if !is_entered {
+        // On Kong there is nobody else to enter.
+        if !is_entered && self.table.host_kind() == HostKind::Envoy {
             self.books.metrics.add(Metric::Errors, 1);
             return false;
         }
@@ -425,7 +426,7 @@ fn ask_fleet(
         match books.decide(host, asks, Vec::new(), shadow, (clock, Some(&fleet.leases))) {
             Decision::Made { act, cases } => {
                 if act.is_admission() {
-                    fleet.book(&cases, clock, true, &mut books.metrics);
+                    fleet.book(&cases, clock, &mut books.metrics);
                 } else {
                     fleet.book_denied(&cases, clock, &mut books.metrics);
                 }
@@ -445,7 +446,7 @@ fn ask_fleet(
         }
     }
     if !fleet.can_wait() {
-        return Ok(fleet.without(host, asks, shadow, true, clock, books));
+        return Ok(fleet.without(host, asks, shadow, &[], clock, books));
     }
     let (asked, here) = asked_of_counter(asks);
     if let Some(cases) = denies_now(host, &here, clock, books) {

@@ -155,7 +155,7 @@ impl Fleet {
                 cases.iter().map(|case| Refund::whole(&case.ask, &case.judged)).collect();
             match books.decide(host, waiter.here, cases, waiter.shadow, (clock, None)) {
                 Decision::Made { act, cases } if act.is_admission() => {
-                    self.book(&cases, clock, true, &mut books.metrics);
+                    self.book(&cases, clock, &mut books.metrics);
                     act
                 }
                 Decision::Made { act, cases } => {
@@ -257,18 +257,20 @@ impl Fleet {
         }
         let mut asks = std::mem::take(&mut waiter.here);
         asks.extend(waiter.asked.iter().cloned());
-        let act = self.without(host, asks, waiter.shadow.take(), reports, clock, books);
+        // What the counter may have charged is put right when it answers.
+        let unreported = if reports { &[][..] } else { &waiter.asked };
+        let act = self.without(host, asks, waiter.shadow.take(), unreported, clock, books);
         waiter.fate = if act.is_admission() { Fate::Admitted } else { Fate::Gone };
         Some(Done { stream: waiter.stream, slip: std::rc::Rc::clone(&waiter.slip), act })
     }
 
-    /// Decides about asks of which the counter cannot be asked.
+    /// Decides about asks of which the counter cannot be asked. It is told later, but for those that are `unreported`.
     pub(crate) fn without(
         &mut self,
         host: &impl Host,
         asks: Vec<Ask>,
         mut shadow: Option<Denied>,
-        reports: bool,
+        unreported: &[Ask],
         clock: &Clock,
         books: &mut Books,
     ) -> crate::decide::Act {
@@ -298,14 +300,16 @@ impl Fleet {
             return Books::deny(&denied, clock);
         }
         match books.decide(host, here, Vec::new(), shadow, (clock, None)) {
-            Decision::Made { act, cases } => {
+            Decision::Made { act, mut cases } => {
+                let is_reported = |ask: &Ask| !unreported.iter().any(|other| other.is_about_the_same(ask));
+                cases.retain(|case| is_reported(&case.ask));
                 if act.is_admission() {
-                    self.book(&cases, clock, reports, &mut books.metrics);
-                    for ask in passed.iter().filter(|_| reports) {
+                    self.book(&cases, clock, &mut books.metrics);
+                    for ask in passed.iter().filter(|ask| is_reported(ask)) {
                         let times = (clock, clock.monotonic);
                         self.outbox.report(ask, None, times, &mut books.metrics);
                     }
-                } else if reports {
+                } else {
                     self.book_denied(&cases, clock, &mut books.metrics);
                 }
                 act
