@@ -5,6 +5,7 @@
 //! same number, so that nothing is counted twice; until it is answered nobody waits. On Kong a call belongs to the
 //! request that makes it, so each that waits makes its own, and all else goes from the tick.
 
+pub(crate) mod asking;
 mod circuit;
 mod flight;
 mod landing;
