@@ -44,6 +44,8 @@ const POLL_MS: u64 = 5_000;
 const LEASE_TICK_MS: u64 = 100;
 /// A failed call is made again for so long: a little less than the counter remembers it.
 const RETRIED_MS_MAX: u64 = REMEMBERED_MS - 10_000;
+/// VMs tell each other of the counter's clock when it is so much from what they said before.
+const CLOCK_NEWS_MS: u64 = 250;
 /// A call whose answer is so much overdue will have none: the host has dropped it.
 const LOST_MS: u64 = 5_000;
 
@@ -59,6 +61,8 @@ pub(crate) struct Fleet {
     /// From the monotonic clock to the counter's, and to the proxy's own.
     to_fleet: Offset,
     to_wall: Offset,
+    /// What the VMs of this proxy have told each other of the first.
+    published: Option<i64>,
     circuit: Circuit,
     flight: Option<Flight>,
     /// Calls that requests of Kong have made for themselves.
@@ -103,6 +107,7 @@ impl Fleet {
     ) -> Result<Self, TableError> {
         let wall = now(host).unwrap_or(Timestamp::from_ms(0));
         let to_wall = Offset::between(monotonic(host).unwrap_or(wall), wall);
+        let published = Table::fleet_clock(host);
         Ok(Self {
             headers: headers(&counter),
             counter,
@@ -111,7 +116,8 @@ impl Fleet {
             proxy: proxy_number(table.secret()),
             vm: Table::vm_number(host)?,
             sequence: 0,
-            to_fleet: to_wall,
+            to_fleet: published.map_or(to_wall, Offset::from_ms),
+            published,
             to_wall,
             circuit: Circuit::Closed,
             flight: None,
