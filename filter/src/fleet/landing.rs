@@ -87,6 +87,8 @@ impl Fleet {
             return self.crash(host, flight, failed, is_own, clock, books);
         };
         let is_new_epoch = self.learn(host, &flight, answer, clock, books);
+        // The first answer may have told that it is hours later at the counter.
+        let clock = &Clock { wall: clock.wall, ..self.clock_at(clock.monotonic) };
         let told = Told {
             asked_at: flight.first_sent,
             counter_now: Timestamp::from_ms(answer.now_ms),
