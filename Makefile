@@ -15,7 +15,7 @@ CACHED_ENVOY := $(TIDEGATE_CACHE)/envoy-$(ENVOY_VERSION)/envoy
 export TIDEGATE_ENVOY ?= $(CACHED_ENVOY)
 
 WASM_TARGET := wasm32-unknown-unknown
-WASM_BYTES_MAX := 400000
+WASM_BYTES_MAX := 500000
 export TIDEGATE_WASM := $(CURDIR)/target/tidegate_filter.wasm
 # The same with bugs that the simulation must find. Never shipped.
 export TIDEGATE_PLANTED_WASM := $(CURDIR)/target/tidegate_filter_planted.wasm
@@ -113,11 +113,12 @@ else
 endif
 
 .PHONY: planted-wasm
-planted-wasm: need-wasm-target
+planted-wasm: need-wasm-target $(STRIP_EXPORTS)
 	@$(NO_MACHINE_PATHS) cargo build --locked --package tidegate-filter --profile wasm --target $(WASM_TARGET) \
 		--features planted-bugs --target-dir "$(CARGO_TARGET_DIR)/planted"
 	@mkdir -p "$(dir $(TIDEGATE_PLANTED_WASM))"
-	@cp "$(CARGO_TARGET_DIR)/planted/$(WASM_TARGET)/wasm/tidegate_filter.wasm" "$(TIDEGATE_PLANTED_WASM)"
+	@$(STRIP_EXPORTS) "$(CARGO_TARGET_DIR)/planted/$(WASM_TARGET)/wasm/tidegate_filter.wasm" \
+		"$(TIDEGATE_PLANTED_WASM)" tidegate_plant
 
 .PHONY: tidegate
 tidegate: need-rust

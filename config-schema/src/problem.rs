@@ -8,6 +8,7 @@ pub const CONTENT_TYPE: &str = "application/problem+json";
 // Whole texts, and not trees to be written: every denied request pays for this.
 const QUOTA_EXCEEDED: &str = r#"{ "type": "https://iana.org/assignments/http-problem-types#quota-exceeded", "title": "Request cannot be satisfied as assigned quota has been exceeded", "status": "#;
 const ABNORMAL_USAGE: &str = r#"{ "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected", "title": "Request not satisfied due to detection of abnormal request pattern", "status": "#;
+const REDUCED_CAPACITY: &str = r#"{ "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", "title": "Request cannot be satisfied due to temporary server capacity constraints", "status": "#;
 const POLICIES: &str = r#", "violated-policies": ["#;
 const END: &str = "] }";
 
@@ -19,6 +20,11 @@ pub fn quota_exceeded(status: u16, violated_policies: &[&str]) -> Vec<u8> {
 /// A client is denied whatever its quota; `violated_policies` are the names of the rules that said so.
 pub fn abnormal_usage(status: u16, violated_policies: &[&str]) -> Vec<u8> {
     document(ABNORMAL_USAGE, status, violated_policies)
+}
+
+/// Nobody can tell whether a client has quota left; `violated_policies` are the names of the rules that then deny.
+pub fn reduced_capacity(status: u16, violated_policies: &[&str]) -> Vec<u8> {
+    document(REDUCED_CAPACITY, status, violated_policies)
 }
 
 fn document(beginning: &str, status: u16, violated_policies: &[&str]) -> Vec<u8> {

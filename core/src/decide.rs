@@ -88,6 +88,18 @@ impl Limit {
         }
     }
 
+    /// When the window ends that a receipt names: what was taken in it ahead of demand must be spent by then. `None`
+    /// for algorithms without windows.
+    pub fn window_end(&self, receipt: u64, at: Moment) -> Option<Timestamp> {
+        let next = u32::try_from(receipt).ok()?.saturating_add(1);
+        match self.counter(None, at) {
+            Counter::FixedWindow(_, grid)
+            | Counter::SlidingWindow(_, grid)
+            | Counter::SlidingBuckets(_, _, grid) => Some(grid.start(next)),
+            Counter::SlidingLog(_) | Counter::TokenBucket(..) => None,
+        }
+    }
+
     /// The state with what its algorithm needs to read it.
     fn counter(&self, state: Option<State>, at: Moment) -> Counter {
         match (self.algorithm(), state) {

@@ -24,6 +24,7 @@ extern crate alloc;
 mod bytes;
 mod decide;
 mod fixed_window;
+mod grant;
 mod grid;
 mod limit;
 mod rounding;
@@ -37,6 +38,7 @@ mod time;
 mod token_bucket;
 mod window;
 
+pub use grant::Grant;
 pub use limit::{
     Algorithm, BUCKET_UNITS_MAX, BUCKETS_MAX, LOG_REQUESTS_MAX, Limit, LimitError, REQUESTS_MAX,
     WARM_UP_UNITS_MAX, WINDOW_MS_MAX, WINDOW_MS_MIN,

@@ -88,6 +88,19 @@ impl Limit {
         Self::new(Algorithm::SlidingLog, requests, Window::Ms(window_ms))
     }
 
+    /// The same algorithm and window with other numbers; the limit itself if those would be none.
+    pub(crate) fn with_numbers(&self, change: impl Fn(u64) -> u64) -> Self {
+        let requests = change(self.requests);
+        let changed = match self.algorithm {
+            Algorithm::TokenBucket { burst, warm_up_ms } => {
+                Self::token_bucket(requests, self.window_ms(), change(burst), warm_up_ms)
+            }
+            Algorithm::SlidingLog => Self::sliding_log(requests, self.window_ms()),
+            algorithm => Self::new(algorithm, requests, self.window),
+        };
+        changed.unwrap_or(*self)
+    }
+
     /// `requests` per `period_ms` at a steady rate, and up to `burst` at once. `warm_up_ms` is 0 for none.
     pub fn token_bucket(
         requests: u64,

@@ -142,13 +142,13 @@ pub struct Entry<C> {
 impl<C: Contents> Entry<C> {
     /// The entry of a state of `limit`; `None` if such a state does not fit here.
     pub fn new(id: EntryId, limit: &Limit, state: &State, at: Moment) -> Option<Self> {
-        Some(Self {
-            id,
-            load: Load::of(limit, state, at),
-            expires_s: limit.expires(state, at).s_ceil(),
-            kind: state.kind(),
-            contents: C::of(state)?,
-        })
+        Self::kept(id, state, Load::of(limit, state, at), limit.expires(state, at))
+    }
+
+    /// The entry of a state whose load and end its keeper knows better, because it counts by another clock than the
+    /// slot's others.
+    pub fn kept(id: EntryId, state: &State, load: Load, expires: Timestamp) -> Option<Self> {
+        Some(Self { id, load, expires_s: expires.s_ceil(), kind: state.kind(), contents: C::of(state)? })
     }
 }
 

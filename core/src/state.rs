@@ -11,10 +11,12 @@
 //! | `token_bucket` | 3 | at in ms (6), missing (7) |
 //! | `token_bucket` with a warm-up | 4 | at in ms (42 bits), missing (36 bits), cold (34 bits) |
 //! | `sliding_buckets` | 5 | window, then the counts, the latest first; the last is not 0 |
+//! | a grant of any | 7 | left (5), until in ms (6) |
 //! | `sliding_log` | 6 | for each time, the oldest first: ms since the one before (the first since the epoch), count |
 
 use crate::bytes::{Reader, Writer, varint};
 use crate::fixed_window::FixedWindow;
+use crate::grant::Grant;
 use crate::limit::{BUCKET_UNITS_MAX, BUCKETS_MAX, REQUESTS_MAX, WARM_UP_UNITS_MAX};
 use crate::sliding_buckets::SlidingBuckets;
 use crate::sliding_log::{RUNS_MAX, Run, SlidingLog};
@@ -37,6 +39,7 @@ const TOKEN_BUCKET: u8 = 3;
 const WARMING_BUCKET: u8 = 4;
 const SLIDING_BUCKETS: u8 = 5;
 const SLIDING_LOG: u8 = 6;
+const GRANT: u8 = 7;
 
 const WARMING_AT_BITS: u32 = 42;
 const WARMING_MISSING_BITS: u32 = 36;
@@ -58,6 +61,8 @@ pub enum State {
     SlidingBuckets(SlidingBuckets),
     /// Of an [`Algorithm::SlidingLog`] limit.
     SlidingLog(SlidingLog),
+    /// What was taken from a limit of any algorithm ahead of demand.
+    Grant(Grant),
 }
 
 /// Bytes that are no state: of another version, or with impossible contents.
@@ -81,6 +86,7 @@ impl State {
             Self::TokenBucket(_) => WARMING_BUCKET,
             Self::SlidingBuckets(_) => SLIDING_BUCKETS,
             Self::SlidingLog(_) => SLIDING_LOG,
+            Self::Grant(_) => GRANT,
         };
         (VERSION << CODE_BITS) | code
     }
@@ -110,6 +116,10 @@ impl State {
                 if let Some(low) = packed.to_le_bytes().first_chunk::<SMALL_STATE_BYTES>() {
                     writer.array(*low);
                 }
+            }
+            Self::Grant(Grant { left, until }) => {
+                writer.uint::<5>(*left);
+                writer.uint::<6>(until.ms());
             }
             Self::SlidingBuckets(_) | Self::SlidingLog(_) => return None,
         }
@@ -188,6 +198,10 @@ fn read_small(code: u8, contents: &[u8; SMALL_STATE_BYTES]) -> Option<State> {
                 cold: Some(bits(WARMING_AT_BITS.saturating_add(WARMING_MISSING_BITS), WARMING_COLD_BITS)?),
             })
         }
+        GRANT => State::Grant(Grant {
+            left: at_most(reader.uint::<5>(), REQUESTS_MAX)?,
+            until: timestamp(reader.uint::<6>())?,
+        }),
         _ => return None,
     };
     reader.rest_is_zero().then_some(state)

@@ -100,6 +100,7 @@ async fn ours(
             namespace: "bench".into(),
             sender: with_sender.then_some(Sender { proxy: 1, vm: size as u32, sequence: index as u64 }),
             wait_ms: None,
+            states: false,
             groups: (0..size).map(|key| Group { takes: vec![take(key)] }).collect(),
         };
         let store = Arc::clone(store);

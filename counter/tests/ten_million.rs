@@ -51,7 +51,9 @@ fn ten_million_keys_do_not_move_the_memory() {
     let small = take(r#""5/1h""#, "");
     let large = take(r#"{"requests": 5, "per": "1h", "algorithm": "sliding_log"}"#, "");
     let limited = Take { key: b"limited".as_slice().into(), ..small.clone() };
-    let ask = |groups| store.apply(&Batch { namespace: "n".into(), sender: None, wait_ms: None, groups });
+    let ask = |groups| {
+        store.apply(&Batch { namespace: "n".into(), sender: None, wait_ms: None, states: false, groups })
+    };
     let spent = vec![Group { takes: vec![limited.clone()] }; 6];
     assert_eq!(ask(spent).expect("an answer").groups[5].takes[0].taken, 0, "its limit is spent");
 

@@ -1,6 +1,8 @@
 //! The one file that knows the host's ABI (proxy-wasm 0.2.1).
 //!
-//! The SDK dispatches the callbacks. Every host call is made through declarations of our own, for the SDK's
+//! The SDK dispatches the callbacks, but for one: the answer to a call. The SDK would hand it to the request that was
+//! active when the call was made and drop it when that is gone; we want all answers, so the build puts an export of
+//! ours in the place of the SDK's (tools/strip-exports). Every host call is made through declarations of our own, for the SDK's
 //! wrappers panic on statuses that hosts do return, and a panic takes a worker's VM down.
 //!
 //! Safety, for every host call below: each pointer is to a live value of ours and comes with its length, or
@@ -8,16 +10,13 @@
 
 #![expect(unsafe_code, reason = "host calls are foreign functions")]
 
-use crate::{Engine, HeaderPair, Host, Passage, Reply, Status, Verdict};
+use crate::{Call, Engine, HeaderPair, Host, Passage, Reply, Slip, Status, Verdict};
 use core::cell::RefCell;
 use core::ptr::null_mut;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, ContextType};
 use std::rc::Rc;
-
-/// How often metrics are handed over and debts paid.
-const TICK_PERIOD_MS: u32 = 500;
 
 #[link(wasm_import_module = "env")]
 unsafe extern "C" {
@@ -60,6 +59,20 @@ unsafe extern "C" {
         headers_size: usize,
         grpc_status: i32,
     ) -> u32;
+    fn proxy_http_call(
+        upstream: *const u8,
+        upstream_size: usize,
+        headers: *const u8,
+        headers_size: usize,
+        body: *const u8,
+        body_size: usize,
+        trailers: *const u8,
+        trailers_size: usize,
+        timeout_ms: u32,
+        token: *mut u32,
+    ) -> u32;
+    fn proxy_set_effective_context(context: u32) -> u32;
+    fn proxy_continue_stream(stream: u32) -> u32;
     fn proxy_define_metric(kind: u32, name: *const u8, name_size: usize, id: *mut u32) -> u32;
     fn proxy_increment_metric(id: u32, offset: i64) -> u32;
 }
@@ -67,12 +80,19 @@ unsafe extern "C" {
 #[link(wasm_import_module = "wasi_snapshot_preview1")]
 unsafe extern "C" {
     fn random_get(bytes: *mut u8, size: usize) -> u32;
+    fn clock_time_get(clock: u32, precision_ns: u64, time: *mut u64) -> u32;
 }
 
+const BUFFER_CALL_RESPONSE_BODY: u32 = 4;
 const BUFFER_PLUGIN_CONFIGURATION: u32 = 7;
 const MAP_REQUEST_HEADERS: u32 = 0;
 const MAP_RESPONSE_HEADERS: u32 = 2;
+const MAP_CALL_RESPONSE_HEADERS: u32 = 6;
 const METRIC_COUNTER: u32 = 0;
+const STREAM_REQUEST: u32 = 0;
+const CLOCK_MONOTONIC: u32 = 1;
+/// A header map with nothing in it.
+const NO_HEADERS: [u8; 4] = [0; 4];
 
 /// The proxy around this module.
 struct Proxy;
@@ -105,12 +125,14 @@ impl Host for Proxy {
         Ok(time)
     }
 
+    fn monotonic_ns(&self) -> Result<u64, Status> {
+        let mut time = 0;
+        checked(unsafe { clock_time_get(CLOCK_MONOTONIC, 1, &raw mut time) })?;
+        Ok(time)
+    }
+
     fn configuration(&self) -> Result<Vec<u8>, Status> {
-        let (mut data, mut size) = (null_mut(), 0);
-        let status = unsafe {
-            proxy_get_buffer_bytes(BUFFER_PLUGIN_CONFIGURATION, 0, usize::MAX, &raw mut data, &raw mut size)
-        };
-        received(status, data, size)
+        buffer(BUFFER_PLUGIN_CONFIGURATION)
     }
 
     fn request_headers(&self) -> Result<Vec<u8>, Status> {
@@ -172,6 +194,42 @@ impl Host for Proxy {
         })
     }
 
+    fn call(&self, call: &Call<'_>) -> Result<u32, Status> {
+        let headers = serialised(call.headers);
+        let mut token = 0;
+        checked(unsafe {
+            proxy_http_call(
+                call.upstream.as_ptr(),
+                call.upstream.len(),
+                headers.as_ptr(),
+                headers.len(),
+                call.body.as_ptr(),
+                call.body.len(),
+                NO_HEADERS.as_ptr(),
+                NO_HEADERS.len(),
+                call.timeout_ms,
+                &raw mut token,
+            )
+        })?;
+        Ok(token)
+    }
+
+    fn answer_headers(&self) -> Result<Vec<u8>, Status> {
+        header_map(MAP_CALL_RESPONSE_HEADERS)
+    }
+
+    fn answer_body(&self) -> Result<Vec<u8>, Status> {
+        buffer(BUFFER_CALL_RESPONSE_BODY)
+    }
+
+    fn enter(&self, context: u32) -> Result<(), Status> {
+        checked(unsafe { proxy_set_effective_context(context) })
+    }
+
+    fn resume(&self) -> Result<(), Status> {
+        checked(unsafe { proxy_continue_stream(STREAM_REQUEST) })
+    }
+
     fn define_counter(&self, name: &str) -> Result<u32, Status> {
         let mut id = 0;
         checked(unsafe { proxy_define_metric(METRIC_COUNTER, name.as_ptr(), name.len(), &raw mut id) })?;
@@ -185,6 +243,13 @@ impl Host for Proxy {
     fn random(&self, bytes: &mut [u8]) -> Result<(), Status> {
         checked(unsafe { random_get(bytes.as_mut_ptr(), bytes.len()) })
     }
+}
+
+fn buffer(buffer: u32) -> Result<Vec<u8>, Status> {
+    let (mut data, mut size) = (null_mut(), 0);
+    let status =
+        unsafe { proxy_get_buffer_bytes(buffer, 0, usize::MAX, &raw mut data, &raw mut size) };
+    received(status, data, size)
 }
 
 fn header_map(map: u32) -> Result<Vec<u8>, Status> {
@@ -237,7 +302,13 @@ impl Log for ProxyLog {
 /// all the same lets the request pass instead of panicking.
 type Shared = Rc<RefCell<Option<Engine>>>;
 
+thread_local! {
+    /// The plugins of this VM, for answers to calls, which come with no context of ours.
+    static PLUGINS: RefCell<Vec<(u32, Shared)>> = const { RefCell::new(Vec::new()) };
+}
+
 struct Root {
+    id: u32,
     engine: Shared,
     ticks: bool,
 }
@@ -253,13 +324,14 @@ impl RootContext for Root {
                 return false;
             }
         };
+        let tick_ms = u32::try_from(engine.tick_ms()).unwrap_or(u32::MAX);
         if let Ok(mut shared) = self.engine.try_borrow_mut() {
             *shared = Some(engine);
         }
         // Once: a second period traps in Kong.
         if !self.ticks {
             self.ticks = true;
-            if let Err(status) = checked(unsafe { proxy_set_tick_period_milliseconds(TICK_PERIOD_MS) }) {
+            if let Err(status) = checked(unsafe { proxy_set_tick_period_milliseconds(tick_ms) }) {
                 log::warn!("no tick ({status:?}): metrics will be late until the plugin ends");
             }
         }
@@ -268,10 +340,12 @@ impl RootContext for Root {
 
     fn on_tick(&mut self) {
         with(&self.engine, |engine| engine.on_tick(&Proxy));
+        see_to_waiting(&self.engine, self.id);
     }
 
-    fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
-        Some(Box::new(Stream { engine: Rc::clone(&self.engine), passage: Passage::default() }))
+    fn create_http_context(&self, context_id: u32) -> Option<Box<dyn HttpContext>> {
+        let engine = Rc::clone(&self.engine);
+        Some(Box::new(Stream { id: context_id, engine, passage: Passage::default(), slip: None }))
     }
 
     fn get_type(&self) -> Option<ContextType> {
@@ -282,43 +356,72 @@ impl RootContext for Root {
 /// The last metrics, debts and refunds must not be lost with the plugin.
 impl Drop for Root {
     fn drop(&mut self) {
+        PLUGINS.with(|plugins| {
+            if let Ok(mut plugins) = plugins.try_borrow_mut() {
+                plugins.retain(|(id, _)| *id != self.id);
+            }
+        });
         with(&self.engine, |engine| engine.on_end(&Proxy));
     }
 }
 
 /// Does something with the engine, if there is one and nobody else has it.
-fn with(engine: &Shared, act: impl FnOnce(&mut Engine)) {
-    if let Ok(mut shared) = engine.try_borrow_mut()
-        && let Some(engine) = shared.as_mut()
-    {
-        act(engine);
+fn with<T>(engine: &Shared, act: impl FnOnce(&mut Engine) -> T) -> Option<T> {
+    engine.try_borrow_mut().ok()?.as_mut().map(act)
+}
+
+/// Sees to the requests that have waited long enough, then returns to the context `home`.
+///
+/// Letting one go on or answering it may enter this module again, so nobody has the engine meanwhile. Whoever cannot be
+/// entered is left alone: what is done would be done to another.
+fn see_to_waiting(engine: &Shared, home: u32) {
+    let mut is_away = false;
+    while let Some(stream) = with(engine, Engine::next_done).flatten() {
+        let is_entered = Proxy.enter(stream).is_ok();
+        is_away = true;
+        let goes_on = with(engine, |engine| engine.see_to(&Proxy, is_entered));
+        if goes_on == Some(true) && Proxy.resume().is_err() {
+            log::error!("a request that waited could not be resumed");
+        }
+    }
+    if is_away && Proxy.enter(home).is_err() {
+        log::error!("the host would not go back to its own context");
     }
 }
 
 struct Stream {
+    id: u32,
     engine: Shared,
     /// What the request left for its response.
     passage: Passage,
+    /// Shared with whoever asks the counter for it, if it waits or did.
+    slip: Option<Rc<Slip>>,
 }
 
 impl Context for Stream {}
 
 impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
-        let Ok(mut shared) = self.engine.try_borrow_mut() else {
-            return Action::Continue;
-        };
-        match shared.as_mut().map(|engine| engine.on_request(&Proxy)) {
+        let id = self.id;
+        let verdict = with(&self.engine, |engine| engine.on_request(&Proxy, id));
+        let action = match verdict {
             Some(Verdict::Answered) => Action::Pause,
             Some(Verdict::Continue(passage)) => {
                 self.passage = passage;
                 Action::Continue
             }
+            Some(Verdict::Wait(slip)) => {
+                self.slip = Some(slip);
+                Action::Pause
+            }
             None => Action::Continue,
-        }
+        };
+        see_to_waiting(&self.engine, id);
+        action
     }
 
     fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
+        self.collect();
         if !self.passage.is_empty() {
             with(&self.engine, |engine| engine.on_response(&Proxy, &mut self.passage));
         }
@@ -326,11 +429,47 @@ impl HttpContext for Stream {
     }
 }
 
+impl Stream {
+    /// Takes what was decided while it waited.
+    fn collect(&mut self) {
+        if let Some(slip) = &self.slip {
+            self.passage = slip.take_passage();
+        }
+    }
+}
+
 /// The host deletes every stream, also one that never had a response.
 impl Drop for Stream {
     fn drop(&mut self) {
+        if let Some(slip) = &self.slip {
+            slip.leave();
+        }
+        if self.passage.is_empty() {
+            self.collect();
+        }
         if !self.passage.is_empty() {
             with(&self.engine, |engine| engine.on_no_response(&Proxy, &mut self.passage));
+        }
+    }
+}
+
+/// The answer to a call. The build gives it the name that the host calls.
+#[unsafe(no_mangle)]
+extern "C" fn tidegate_on_http_call_response(
+    _context_id: u32,
+    token: u32,
+    header_count: usize,
+    body_size: usize,
+    _trailer_count: usize,
+) {
+    let plugins = PLUGINS.with(|plugins| plugins.try_borrow().map(|plugins| plugins.clone()));
+    for (root, engine) in plugins.unwrap_or_default() {
+        let is_ours = with(&engine, |engine| engine.on_answer(&Proxy, token, header_count, body_size));
+        if is_ours == Some(true) {
+            see_to_waiting(&engine, root);
+            with(&engine, |engine| engine.send_waiting(&Proxy));
+            see_to_waiting(&engine, root);
+            return;
         }
     }
 }
@@ -340,5 +479,13 @@ extern "C" fn _initialize() {
     if log::set_logger(&ProxyLog).is_ok() {
         log::set_max_level(LevelFilter::Info);
     }
-    proxy_wasm::set_root_context(|_| Box::new(Root { engine: Shared::default(), ticks: false }));
+    proxy_wasm::set_root_context(|id| {
+        let engine = Shared::default();
+        PLUGINS.with(|plugins| {
+            if let Ok(mut plugins) = plugins.try_borrow_mut() {
+                plugins.push((id, Rc::clone(&engine)));
+            }
+        });
+        Box::new(Root { id, engine, ticks: false })
+    });
 }

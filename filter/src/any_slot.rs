@@ -2,8 +2,8 @@
 
 use crate::table::{Place, Region};
 use core::num::NonZeroU64;
-use tidegate_core::slot::{Contents, Displaced, Entry, EntryId, LargeSlot, Placed, Slot, SmallSlot};
-use tidegate_core::{BadState, Limit, Moment, State, Timestamp};
+use tidegate_core::slot::{Contents, Displaced, Entry, EntryId, LargeSlot, Load, Placed, Slot, SmallSlot};
+use tidegate_core::{BadState, State, Timestamp};
 
 /// A slot as the table keeps it.
 #[derive(Clone)]
@@ -53,9 +53,10 @@ impl AnySlot {
     pub(crate) fn put(
         &mut self,
         id: EntryId,
-        limit: &Limit,
         state: &State,
-        at: Moment,
+        load: Load,
+        expires: Timestamp,
+        now: Timestamp,
         beside: &[EntryId],
     ) -> Placed {
         fn put<C: Contents>(
@@ -67,8 +68,8 @@ impl AnySlot {
             entry.map_or(Placed::NoPlace, |entry| slot.put(entry, now, beside))
         }
         match self {
-            Self::Small(slot) => put(slot, Entry::new(id, limit, state, at), at.now, beside),
-            Self::Large(slot) => put(slot, Entry::new(id, limit, state, at), at.now, beside),
+            Self::Small(slot) => put(slot, Entry::kept(id, state, load, expires), now, beside),
+            Self::Large(slot) => put(slot, Entry::kept(id, state, load, expires), now, beside),
         }
     }
 }

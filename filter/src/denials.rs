@@ -1,8 +1,9 @@
 //! Denials that this VM remembers, so that a client who hammers at a closed gate costs no look at the
-//! table. A key is remembered until its retry-after, and for a second at most: a refund or a raised limit
-//! takes effect within that time.
+//! table, and no call to the counter. A key is remembered until its retry-after, and for a second at most, or five
+//! if the counter said so: a refund or a raised limit takes effect within that time.
 
-use crate::charge::{Ask, Judged};
+use crate::ask::{Ask, Home, Judged};
+use crate::clock::Clock;
 use crate::identity::Identity;
 use core::num::NonZeroU64;
 use tidegate_core::{Retry, Timestamp};
@@ -11,6 +12,8 @@ use tidegate_core::{Retry, Timestamp};
 /// at the table. Nobody can aim at a place: the keys are hashed with the placement secret.
 const PLACES: usize = 1024;
 const REMEMBERED_MS_MAX: u64 = 1_000;
+/// For denials by the counter: as often as a VM that has nothing to say asks it anyway.
+const REMEMBERED_OF_COUNTER_MS_MAX: u64 = 5_000;
 
 /// What this VM remembers.
 pub(crate) struct Denials {
@@ -30,6 +33,10 @@ pub(crate) struct Denial {
     pub(crate) remaining: u64,
     /// Which of the rule's limits said no, a bit for each; none if the rule denies without a limit.
     violated: u8,
+    /// Whether it is the counter that is missing, and no limit that is spent.
+    pub(crate) is_for_want_of_capacity: bool,
+    /// Whose clock its times are of.
+    home: Home,
     /// Whom it is about: which of the rules with this name, the plan, and the least cost.
     variant: u32,
     limit_set: usize,
@@ -38,21 +45,42 @@ pub(crate) struct Denial {
 
 impl Denial {
     /// What a judgement that said no means for the client.
-    pub(crate) fn new(ask: &Ask<'_>, judged: &Judged, now: Timestamp) -> Self {
+    pub(crate) fn new(ask: &Ask, judged: &Judged, clock: &Clock) -> Self {
+        let now = clock.of(ask.home);
+        let remembered_ms_max = match ask.home {
+            Home::Counter | Home::Leased => REMEMBERED_OF_COUNTER_MS_MAX,
+            Home::Table | Home::Synced | Home::FallBack { .. } => REMEMBERED_MS_MAX,
+        };
         let after = |wait_ms: u64| Timestamp::from_ms(now.ms().saturating_add(wait_ms));
         let (until, retry_at) = match judged.retry {
             Retry::Now => (now, Some(now)),
-            Retry::After(wait_ms) => (after(wait_ms.min(REMEMBERED_MS_MAX)), Some(after(wait_ms))),
-            Retry::Never => (after(REMEMBERED_MS_MAX), None),
+            Retry::After(wait_ms) => (after(wait_ms.min(remembered_ms_max)), Some(after(wait_ms))),
+            Retry::Never => (after(remembered_ms_max), None),
         };
         let (mut violated, mut remaining) = (0, u64::MAX);
         for (bit, outcome) in (0..).zip(judged.outcomes()).filter(|(_, outcome)| outcome.is_refused()) {
             violated |= 1_u8.checked_shl(bit).unwrap_or(0);
             remaining = outcome.remaining.min(remaining);
         }
-        let Ask { rule, limit_set, take, .. } = ask;
-        let (variant, limit_set, cost) = (rule.variant, *limit_set, take.amount);
-        Self { since: now, until, retry_at, remaining, violated, variant, limit_set, cost }
+        let Ask { rule, limit_set, take, home, .. } = ask;
+        Self {
+            since: now,
+            until,
+            retry_at,
+            remaining,
+            violated,
+            is_for_want_of_capacity: false,
+            home: *home,
+            variant: rule.variant,
+            limit_set: *limit_set,
+            cost: take.amount,
+        }
+    }
+
+    /// Nobody can say how the limits stand, and the rule then says no: never remembered.
+    pub(crate) fn for_want_of_capacity(retry_ms: u64, clock: &Clock) -> Self {
+        let retry_at = Timestamp::from_ms(clock.wall.ms().saturating_add(retry_ms));
+        Self { retry_at: Some(retry_at), is_for_want_of_capacity: true, ..Self::for_good(clock.wall) }
     }
 
     /// A denial that no wait ends, whatever the limits: never remembered.
@@ -64,6 +92,8 @@ impl Denial {
             retry_at: None,
             remaining: 0,
             violated: 0,
+            is_for_want_of_capacity: false,
+            home: Home::Table,
             variant: 0,
             limit_set: 0,
             cost,
@@ -77,12 +107,13 @@ impl Denial {
     }
 
     /// How long to wait, in whole seconds rounded up; `None` is for good.
-    pub(crate) fn retry_after_s(&self, now: Timestamp) -> Option<u64> {
-        self.retry_at.map(|at| at.ms_since(now).div_ceil(1_000))
+    pub(crate) fn retry_after_s(&self, clock: &Clock) -> Option<u64> {
+        self.retry_at.map(|at| at.ms_since(clock.of(self.home)).div_ceil(1_000))
     }
 
     /// A clock that stepped back out of it ends it too.
-    fn holds(&self, now: Timestamp) -> bool {
+    fn holds(&self, clock: &Clock) -> bool {
+        let now = clock.of(self.home);
         self.since <= now && now < self.until
     }
 }
@@ -94,12 +125,12 @@ impl Denials {
     }
 
     /// The denial that an ask would meet again.
-    pub(crate) fn find(&self, ask: &Ask<'_>, now: Timestamp) -> Option<Denial> {
+    pub(crate) fn find(&self, ask: &Ask, clock: &Clock) -> Option<Denial> {
         let key = ask.identity.key;
         let (_, denial) = self.places.get(place(key))?.filter(|(other, _)| *other == key)?;
         let is_same_limits = denial.variant == ask.rule.variant && denial.limit_set == ask.limit_set;
         let is_same = is_same_limits && denial.cost <= ask.take.amount;
-        (is_same && denial.holds(now)).then_some(denial)
+        (is_same && denial.holds(clock)).then_some(denial)
     }
 
     pub(crate) fn remember(&mut self, identity: &Identity, denial: Denial) {
@@ -110,8 +141,8 @@ impl Denials {
     }
 
     /// Notices that nothing is remembered any more. Called from the tick, not from requests.
-    pub(crate) fn forget_ended(&mut self, now: Timestamp) {
-        self.filled = self.places.iter().flatten().filter(|(_, denial)| denial.holds(now)).count();
+    pub(crate) fn forget_ended(&mut self, clock: &Clock) {
+        self.filled = self.places.iter().flatten().filter(|(_, denial)| denial.holds(clock)).count();
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -1,24 +1,29 @@
 //! One plugin in one VM: its rules, and what happens to a request.
 
-use crate::charge::{self, Ask, Case, Charged, Judged};
+use crate::ask::{Ask, Case, Home};
+use crate::clock::Clock;
 use crate::debts::Debts;
+use crate::decide::{Act, Books, Decision, Denied, admit, asked_of_counter, denies_now};
 use crate::denials::{Denial, Denials};
+use crate::fleet::waiting::{Fate, Slip, Waiter};
+use crate::fleet::{self, Done, Fleet};
 use crate::headers::Headers;
 use crate::host::{HeaderPair, Host, Status, now};
-use crate::metrics::{Metric, Metrics, RuleMetric};
+use crate::metrics::{Metric, Metrics};
 use crate::overlays::Overlays;
-use crate::reply;
 use crate::request::Request;
-use crate::rules::{self, Common, CountedLimit, Demand, Part, Rule, Rules};
-use crate::settle::{Refunds, Reservation, settle};
+use crate::rules::{self, Common, Demand, Part, Rules};
+use crate::settle::{Refunds, Reservation};
 use crate::table::{self, HostKind, Region, Size, Table, TableError};
 use core::fmt;
-use tidegate_config::{ClientAddress, Config, ConfigErrors, Facts};
+use std::rc::Rc;
+use tidegate_config::{ClientAddress, Config, ConfigErrors, Facts, wire};
 use tidegate_core::slot::ENTRIES;
-use tidegate_core::{Retry, Timestamp};
 
-/// The property under which access logs find the decision.
-const ACCESS_LOG_PROPERTY: &str = "tidegate";
+/// How often metrics are handed over and debts paid.
+const TICK_MS: u64 = 500;
+/// When a client should come back to a lease that has nothing granted.
+const EMPTY_RETRY_MS: u64 = 1_000;
 
 /// The name under which rules of routes' metadata share their metrics: no rule can have it, for a name begins with a
 /// letter.
@@ -30,6 +35,8 @@ pub enum Verdict {
     Continue(Passage),
     /// It was answered.
     Answered,
+    /// It waits for the counter; what it leaves for its response will be on the slip.
+    Wait(Rc<Slip>),
 }
 
 /// What a request leaves for its response.
@@ -42,16 +49,22 @@ pub struct Passage {
 }
 
 impl Passage {
-    const NOTHING: Self = Self { headers: Vec::new(), reservations: Vec::new() };
+    pub(crate) const fn new(headers: Vec<HeaderPair>, reservations: Vec<Reservation>) -> Self {
+        Self { headers, reservations }
+    }
 
     /// Whether the response has nothing to do.
     pub fn is_empty(&self) -> bool {
         self.headers.is_empty() && self.reservations.is_empty()
     }
+
+    pub(crate) fn take_reservations(&mut self) -> Vec<Reservation> {
+        core::mem::take(&mut self.reservations)
+    }
 }
 
 impl Verdict {
-    const CONTINUE: Self = Self::Continue(Passage::NOTHING);
+    const CONTINUE: Self = Self::Continue(Passage::new(Vec::new(), Vec::new()));
 }
 
 /// Why a plugin could not be configured.
@@ -61,8 +74,6 @@ pub enum Refusal {
     Unreadable(Status),
     /// The configuration is wrong.
     Config(ConfigErrors),
-    /// The configuration asks for what this filter cannot do yet.
-    NotYet(String),
     /// There is no place for the counters.
     Table(TableError),
 }
@@ -72,7 +83,6 @@ impl fmt::Display for Refusal {
         match self {
             Self::Unreadable(status) => write!(f, "the host would not hand out the config: {status:?}"),
             Self::Config(errors) => write!(f, "the config is refused: {errors}"),
-            Self::NotYet(what) => write!(f, "the config is refused: {what}"),
             Self::Table(error) => error.fmt(f),
         }
     }
@@ -88,18 +98,17 @@ pub struct Engine {
     /// What routes say themselves, if anybody reads it.
     overlays: Option<Overlays>,
     books: Books,
+    /// The counter, if there is one.
+    fleet: Option<Fleet>,
+    /// Requests that waited, and must be seen to.
+    done: Vec<Done>,
+    tick_ms: u64,
+    /// When metrics were last handed over, in ticks.
+    ticks: u64,
     /// Scratch space for the places of rules that match.
     found: Vec<u32>,
     /// Scratch space for keys.
     key: Vec<u8>,
-}
-
-/// What a VM keeps to itself.
-struct Books {
-    denials: Denials,
-    debts: Debts,
-    refunds: Refunds,
-    metrics: Metrics,
 }
 
 impl Engine {
@@ -112,12 +121,21 @@ impl Engine {
             Err(status) => return Err(Refusal::Unreadable(status)),
         };
         let config = Config::from_json(&text).map_err(Refusal::Config)?;
-        refuse_what_is_not_built_yet(&config)?;
         let size = table_size(&config);
         let table = Table::open(host, size).map_err(Refusal::Table)?;
+        let tick_ms = fleet::tick_ms(&config).unwrap_or(TICK_MS);
+        let plugin = plugin_name(host);
         let common = Common {
-            namespace: config.namespace.unwrap_or_else(|| plugin_name(host)),
+            wire_namespace: wire_namespace(&config, &plugin),
+            namespace: config.namespace.unwrap_or(plugin),
             response: config.response,
+        };
+        let fleet = match config.counter {
+            Some(counter) if config.enabled => {
+                let settings = (common.wire_namespace.clone(), tick_ms);
+                Some(Fleet::new(host, counter, settings, &table).map_err(Refusal::Table)?)
+            }
+            _ => None,
         };
         let client_address = config.client_ip;
         let enabled = if config.enabled { config.rules } else { Vec::new() };
@@ -138,41 +156,52 @@ impl Engine {
                 refunds: Refunds::default(),
                 metrics,
             },
+            fleet,
+            done: Vec::new(),
+            tick_ms,
+            ticks: 0,
             found: Vec::new(),
             key: Vec::new(),
         })
     }
 
-    /// Decides about a request, and answers it if it is denied.
+    /// How often [`Self::on_tick`] should run.
+    pub const fn tick_ms(&self) -> u64 {
+        self.tick_ms
+    }
+
+    /// Decides about a request, and answers it if it is denied; `stream` is the host's number of it.
     ///
     /// A host that fails must not take the site down: then the request goes on, and it is counted.
-    pub fn on_request(&mut self, host: &impl Host) -> Verdict {
+    pub fn on_request(&mut self, host: &impl Host, stream: u32) -> Verdict {
         if self.rules.is_empty() && self.overlays.is_none() {
             return Verdict::CONTINUE;
         }
-        let Self { rules, table, client_address, overlays, books, found, key } = self;
+        let Self { rules, table, client_address, overlays, books, fleet, done, found, key, .. } = self;
         let Ok(bytes) = host.request_headers() else {
-            return books.fail_open();
+            return fail_open(books);
         };
         let Some(headers) = Headers::parse(&bytes) else {
-            return books.fail_open();
+            return fail_open(books);
         };
         let request = Request::new(host, table.host_kind(), headers);
         let facts = Facts::new(&request, *client_address);
         let metrics = &mut books.metrics;
         let overlay = overlays.as_mut().and_then(|overlays| overlays.find(host, rules, table, metrics));
+        let off = fleet.as_ref().map_or(&[][..], Fleet::rules_off);
         let mut demands = Vec::new();
-        rules.demand(&facts, table, overlay.as_deref(), (found, key), &mut demands);
+        rules.demand(&facts, table, (overlay.as_deref(), off), (found, key), &mut demands);
         if let Some(overlay) = &overlay {
-            overlay.added.demand(&facts, table, None, (found, key), &mut demands);
+            overlay.added.demand(&facts, table, (None, off), (found, key), &mut demands);
         }
         if demands.iter().all(|demand| matches!(demand, Demand::Pass)) {
             return Verdict::CONTINUE;
         }
-        let Ok(now) = now(host) else {
-            return books.fail_open();
+        let Ok(clock) = clock(host, &demands, fleet.as_ref()) else {
+            return fail_open(books);
         };
-        books.decide(host, demands, now)
+        let mut turn = Turn { host, clock, books, fleet, done };
+        turn.decide(demands, stream)
     }
 
     /// Settles what [`Self::on_request`] reserved, and adds the headers that it decided on.
@@ -196,44 +225,150 @@ impl Engine {
         self.books.settle(host, passage, None);
     }
 
-    /// Pays debts, makes refunds, hands out metrics, forgets what has ended.
-    pub fn on_tick(&mut self, host: &impl Host) {
-        let Books { denials, debts, refunds, metrics } = &mut self.books;
-        debts.pay(host, metrics);
-        refunds.retry(host, metrics);
-        metrics.flush(host);
-        if !denials.is_empty()
-            && let Ok(now) = now(host)
-        {
-            denials.forget_ended(now);
+    /// A call is over; whether it was one of this plugin's. Afterwards [`Self::next_done`] names those who waited.
+    pub fn on_answer(&mut self, host: &impl Host, token: u32, header_count: usize, body_size: usize) -> bool {
+        let Self { books, fleet, done, .. } = self;
+        let Some(fleet) = fleet else { return false };
+        let Ok(clock) = fleet.clock(host) else {
+            // Without a time nothing can be decided; the tick gives the call up.
+            books.metrics.add(Metric::Errors, 1);
+            return false;
+        };
+        match fleet.on_answer(host, (token, header_count, body_size), &clock, books) {
+            Some(more) => {
+                done.extend(more);
+                true
+            }
+            None => false,
         }
+    }
+
+    /// A request that waited and is to be seen to: the host's number of it.
+    pub fn next_done(&mut self) -> Option<u32> {
+        self.done.retain(|done| !done.slip.has_left());
+        self.done.first().map(|done| done.stream)
+    }
+
+    /// Sees to the request that [`Self::next_done`] named, which the host has entered; true if it is to go on. False
+    /// too if it could not be entered: then it is left alone.
+    pub fn see_to(&mut self, host: &impl Host, is_entered: bool) -> bool {
+        if self.done.is_empty() {
+            return false;
+        }
+        let Done { slip, act, .. } = self.done.remove(0);
+        if !is_entered {
+            self.books.metrics.add(Metric::Errors, 1);
+            return false;
+        }
+        match self.books.perform(host, act) {
+            Some(passage) => {
+                slip.hand_over(passage);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// After all are seen to: those who queued meanwhile are sent for.
+    pub fn send_waiting(&mut self, host: &impl Host) {
+        let Self { books, fleet, done, .. } = self;
+        let Some(fleet) = fleet else { return };
+        let Ok(clock) = fleet.clock(host) else { return };
+        if let Err(waiters) = fleet.send_waiting(host, &clock, &mut books.metrics) {
+            decide_without(host, fleet, waiters, &clock, books, done);
+        }
+    }
+
+    /// Pays debts, makes refunds, hands out metrics, forgets what has ended, and speaks to the counter.
+    pub fn on_tick(&mut self, host: &impl Host) {
+        let Self { books, fleet, done, tick_ms, ticks, .. } = self;
+        let clock = match fleet {
+            Some(fleet) => {
+                let Ok(clock) = fleet.clock(host) else { return };
+                done.extend(fleet.give_up_lost(host, &clock, books));
+                if let Err(waiters) = fleet.tick(host, &clock, &mut books.metrics) {
+                    decide_without(host, fleet, waiters, &clock, books, done);
+                }
+                Some(clock)
+            }
+            None => None,
+        };
+        *ticks = ticks.saturating_add(1);
+        if !ticks.saturating_mul(*tick_ms).is_multiple_of(TICK_MS) && ticks.saturating_mul(*tick_ms) < TICK_MS {
+            return;
+        }
+        *ticks = 0;
+        keep_books(host, books, clock);
     }
 
     /// The plugin ends: what cannot be made now is lost, and counted.
     pub fn on_end(&mut self, host: &impl Host) {
-        let Books { debts, refunds, metrics, .. } = &mut self.books;
-        debts.pay(host, metrics);
-        refunds.retry(host, metrics);
-        refunds.lose(metrics);
-        metrics.flush(host);
+        let Self { books, fleet, .. } = self;
+        let clock = fleet.as_ref().and_then(|fleet| fleet.clock(host).ok());
+        if let (Some(fleet), Some(clock)) = (fleet, &clock) {
+            fleet.end(host, clock, &mut books.metrics);
+        }
+        keep_books(host, books, clock);
+        books.refunds.lose(&mut books.metrics);
+        books.metrics.flush(host);
     }
 }
 
-/// A rule that said no, the limits that it looked at, and what that means.
-#[derive(Clone, Copy)]
-struct Denied<'r> {
-    rule: &'r Rule,
-    limits: &'r [CountedLimit],
-    denial: Denial,
+/// Pays, gives back, hands over, forgets.
+fn keep_books(host: &impl Host, books: &mut Books, clock: Option<Clock>) {
+    let Books { denials, debts, refunds, metrics } = books;
+    let is_busy = !debts.is_empty() || !refunds.is_empty() || !denials.is_empty();
+    if is_busy && let Ok(wall) = now(host) {
+        let clock = clock.map_or(Clock::wall(wall), |clock| Clock { wall, ..clock });
+        debts.pay(host, &clock, metrics);
+        refunds.retry(host, wall, metrics);
+        denials.forget_ended(&clock);
+    }
+    metrics.flush(host);
 }
 
-impl Books {
-    fn fail_open(&mut self) -> Verdict {
-        self.metrics.add(Metric::Errors, 1);
-        Verdict::CONTINUE
-    }
+fn fail_open(books: &mut Books) -> Verdict {
+    books.metrics.add(Metric::Errors, 1);
+    Verdict::CONTINUE
+}
 
-    fn decide(&mut self, host: &impl Host, demands: Vec<Demand<'_>>, now: Timestamp) -> Verdict {
+/// Now, by as few looks as it takes: at the wall clock for rules of this proxy, at the monotonic one for those of the
+/// fleet.
+fn clock(host: &impl Host, demands: &[Demand<'_>], fleet: Option<&Fleet>) -> Result<Clock, Status> {
+    let is_global = |demand: &Demand<'_>| matches!(demand, Demand::Ask(ask) if ask.home != Home::Table);
+    match fleet.filter(|_| demands.iter().any(is_global)) {
+        None => now(host).map(Clock::wall),
+        Some(fleet) if demands.iter().all(is_global) => fleet.clock(host),
+        Some(fleet) => Ok(Clock { wall: now(host)?, ..fleet.clock(host)? }),
+    }
+}
+
+/// Decides about those whose call could not be made.
+fn decide_without(
+    host: &impl Host,
+    fleet: &mut Fleet,
+    waiters: Vec<Waiter>,
+    clock: &Clock,
+    books: &mut Books,
+    done: &mut Vec<Done>,
+) {
+    for mut waiter in waiters {
+        done.extend(fleet.decide_without(host, &mut waiter, true, clock, books));
+    }
+}
+
+/// One request's turn.
+struct Turn<'e, H> {
+    host: &'e H,
+    clock: Clock,
+    books: &'e mut Books,
+    fleet: &'e mut Option<Fleet>,
+    done: &'e mut Vec<Done>,
+}
+
+impl<H: Host> Turn<'_, H> {
+    fn decide(&mut self, demands: Vec<Demand<'_>>, stream: u32) -> Verdict {
+        let Self { host, clock, books, .. } = self;
         let mut shadow = None;
         let mut asks = Vec::with_capacity(demands.len());
         let mut denied = None;
@@ -242,142 +377,107 @@ impl Books {
                 Demand::Pass => {}
                 Demand::Ask(ask) => asks.push(ask),
                 Demand::Deny { rule, enforced } => {
-                    let said_no = Denied { rule, limits: &[], denial: Denial::for_good(now) };
-                    let (metric, noted) = no(enforced, &mut denied, &mut shadow);
-                    self.metrics.add_rule(rule.metrics_of, metric);
-                    noted.get_or_insert(said_no);
+                    let no = Denied::outright(rule, Denial::for_good(clock.wall));
+                    books.note_outright(no, enforced, &mut denied, &mut shadow);
                 }
             }
         }
-        if let Some(denied) = denied.or_else(|| self.recall(&mut asks, now, &mut shadow)) {
-            return self.deny(host, &denied, now);
+        if let Some(denied) = denied.or_else(|| books.recall(&mut asks, clock, &mut shadow)) {
+            let act = Books::deny(&denied, clock);
+            return verdict(books.perform(*host, act));
         }
-        let mut cases: Vec<Case<'_>> =
-            asks.into_iter().map(|ask| Case { ask, judged: Judged::NONE }).collect();
-        let charged = charge::charge(host, &mut cases, now, &mut self.debts, &mut self.metrics);
-        if let Some(denied) = self.note(&cases, charged, now, &mut shadow) {
-            return self.deny(host, &denied, now);
-        }
-        if let Some(shadow) = shadow {
-            self.log_access(host, "shadow_denied", &shadow, now);
-        }
-        let headers = reply::allowed_headers(&cases);
-        Verdict::Continue(Passage { headers, reservations: Reservation::of(&cases, now) })
-    }
-
-    /// Once: what is settled is not there any more.
-    fn settle(&mut self, host: &impl Host, passage: &mut Passage, response: Option<&[u8]>) {
-        let reservations = core::mem::take(&mut passage.reservations);
-        settle(host, reservations, response, (&mut self.debts, &mut self.refunds, &mut self.metrics));
-    }
-
-    /// Sorts out the asks whose denial is remembered: an enforced one is returned, those in shadow are
-    /// noted and need no look at the table.
-    fn recall<'r>(
-        &mut self,
-        asks: &mut Vec<Ask<'r>>,
-        now: Timestamp,
-        shadow: &mut Option<Denied<'r>>,
-    ) -> Option<Denied<'r>> {
-        if self.denials.is_empty() {
-            return None;
-        }
-        let recalled = |ask: &Ask<'r>| {
-            let denial = self.denials.find(ask, now)?;
-            Some(Denied { rule: ask.rule, limits: ask.limits, denial })
+        let act = match self.fleet {
+            Some(fleet) if asks.iter().any(|ask| ask.home != Home::Table) => {
+                let act = ask_fleet(*host, (fleet, self.done), (asks, shadow), stream, clock, books);
+                match act {
+                    Ok(act) => act,
+                    Err(slip) => return Verdict::Wait(slip),
+                }
+            }
+            _ => match books.decide(*host, asks, Vec::new(), shadow, (clock, None)) {
+                Decision::Made { act, .. } => act,
+                // Nothing is leased without a fleet.
+                Decision::Lacking { .. } => Act::admission(),
+            },
         };
-        let mut enforced = asks.iter().filter(|ask| ask.enforced);
-        let denied = enforced.find_map(|ask| Some((ask.rule.metrics_of, recalled(ask)?)));
-        if let Some((metrics_of, denied)) = denied {
-            self.metrics.add_rule(metrics_of, RuleMetric::Denied);
-            return Some(denied);
-        }
-        asks.retain(|ask| match recalled(ask) {
-            Some(denied) => {
-                self.metrics.add_rule(ask.rule.metrics_of, RuleMetric::ShadowDenied);
-                shadow.get_or_insert(denied);
-                false
-            }
-            None => true,
-        });
-        None
+        verdict(books.perform(*host, act))
     }
+}
 
-    /// Counts what came of each case, remembers the refusals, and returns the enforced one to wait for
-    /// longest.
-    fn note<'r>(
-        &mut self,
-        cases: &[Case<'r>],
-        charged: Charged,
-        now: Timestamp,
-        shadow: &mut Option<Denied<'r>>,
-    ) -> Option<Denied<'r>> {
-        let mut denied = None;
-        let mut longest = Retry::Now;
-        for Case { ask, judged } in cases {
-            if !judged.is_refused() {
-                if charged == Charged::All {
-                    self.metrics.add_rule(ask.rule.metrics_of, RuleMetric::Allowed);
+fn verdict(passage: Option<Passage>) -> Verdict {
+    passage.map_or(Verdict::Answered, Verdict::Continue)
+}
+
+/// Decides about a request with rules of the fleet; a slip if it must wait.
+fn ask_fleet(
+    host: &impl Host,
+    (fleet, done): (&mut Fleet, &mut Vec<Done>),
+    (mut asks, mut shadow): (Vec<Ask>, Option<Denied>),
+    stream: u32,
+    clock: &Clock,
+    books: &mut Books,
+) -> Result<Act, Rc<Slip>> {
+    let asks_counter = asks.iter().any(|ask| ask.home == Home::Counter);
+    let syncs = asks.iter().any(|ask| ask.home == Home::Synced);
+    let is_away = fleet.is_away() && (asks_counter || syncs);
+    if !asks_counter && !is_away {
+        match books.decide(host, asks, Vec::new(), shadow, (clock, Some(&fleet.leases))) {
+            Decision::Made { act, cases } => {
+                if act.is_admission() {
+                    fleet.book(&cases, clock, true, &mut books.metrics);
                 }
-                continue;
+                return Ok(act);
             }
-            let denial = Denial::new(ask, judged, now);
-            // A denial that is counted must meet its counter every time, and one by reservations may end at any.
-            if !ask.rule.count_denied && ask.rule.settlement.is_none() {
-                self.denials.remember(&ask.identity, denial);
+            Decision::Lacking { cases, shadow: noted } => {
+                shadow = noted;
+                for case in cases.iter().filter(|case| case.judged.lacks) {
+                    fleet.leases.lacked(&case.ask);
+                }
+                let denying = cases.iter().find(|case| case.judged.lacks && case.denies_when_empty());
+                if let Some(case) = denying.filter(|_| !fleet.is_away()) {
+                    return Ok(deny_empty(case, shadow, clock, books));
+                }
+                asks = cases.into_iter().map(|case| case.ask).collect();
             }
-            let said_no = Denied { rule: ask.rule, limits: ask.limits, denial };
-            if ask.enforced && judged.retry > longest {
-                longest = judged.retry;
-                denied = None;
-            }
-            let (metric, noted) = no(ask.enforced, &mut denied, shadow);
-            self.metrics.add_rule(ask.rule.metrics_of, metric);
-            noted.get_or_insert(said_no);
-        }
-        denied
-    }
-
-    fn deny(&mut self, host: &impl Host, denied: &Denied<'_>, now: Timestamp) -> Verdict {
-        self.log_access(host, "denied", denied, now);
-        match host.reply(&reply::denied(denied.rule, denied.limits, &denied.denial, now)) {
-            Ok(()) => Verdict::Answered,
-            // A request that nobody answers would hang: better one too many.
-            Err(_) => self.fail_open(),
         }
     }
+    if !fleet.can_wait() {
+        return Ok(fleet.without(host, asks, shadow, true, clock, books));
+    }
+    let (asked, here) = asked_of_counter(asks);
+    if let Some(cases) = denies_now(host, &here, clock, books) {
+        return Ok(books.refuse(&cases, clock));
+    }
+    let slip = Rc::new(Slip::default());
+    let waiter = Waiter { stream, slip: Rc::clone(&slip), asked, here, shadow, fate: Fate::Waiting };
+    let Err(waiters) = fleet.wait(host, waiter, clock, &mut books.metrics) else {
+        return Err(slip);
+    };
+    decide_without(host, fleet, waiters, clock, books, done);
+    let own = done.iter().position(|done| done.stream == stream);
+    Ok(own.map_or_else(Act::admission, |own| done.remove(own).act))
+}
 
-    fn log_access(&mut self, host: &impl Host, outcome: &str, denied: &Denied<'_>, now: Timestamp) {
-        let text = reply::access_log(outcome, denied.rule, &denied.denial, now);
-        if host.set_property(ACCESS_LOG_PROPERTY, text.as_bytes()).is_err() {
-            self.metrics.add(Metric::Errors, 1);
-        }
+/// A rule that would rather deny than wait has nothing granted.
+fn deny_empty(case: &Case, mut shadow: Option<Denied>, clock: &Clock, books: &mut Books) -> Act {
+    let no = Denied::outright(&case.ask.rule, Denial::for_want_of_capacity(EMPTY_RETRY_MS, clock));
+    let mut denied = None;
+    books.note_outright(no, case.ask.enforced, &mut denied, &mut shadow);
+    match denied {
+        Some(denied) => Books::deny(&denied, clock),
+        None => admit(&[], shadow, (clock, None)),
     }
 }
 
-/// How a no is counted, and where it is noted.
-fn no<'n, T>(
-    enforced: bool,
-    denied: &'n mut Option<T>,
-    shadow: &'n mut Option<T>,
-) -> (RuleMetric, &'n mut Option<T>) {
-    if enforced { (RuleMetric::Denied, denied) } else { (RuleMetric::ShadowDenied, shadow) }
-}
-
-/// A limit that is silently not kept is worse than none: say what cannot be honoured.
-fn refuse_what_is_not_built_yet(config: &Config) -> Result<(), Refusal> {
-    if let Some(rule) = config.rules.iter().find(|rule| rule.global.is_some()) {
-        return Err(Refusal::NotYet(format!(
-            "rule \"{}\" asks for `global`, and this filter keeps limits within one proxy only; remove `global`",
-            rule.name
-        )));
+/// The namespace at the counter: one that it takes.
+fn wire_namespace(config: &Config, plugin: &str) -> String {
+    let named = config.counter.as_ref().and_then(|counter| counter.namespace.as_ref()).or(config.namespace.as_ref());
+    if let Some(named) = named {
+        return named.clone();
     }
-    if config.counter.is_some() {
-        return Err(Refusal::NotYet(
-            "`counter` is of no use yet, for this filter calls none; remove it".to_owned(),
-        ));
-    }
-    Ok(())
+    let fitting = |sign: char| if sign.is_ascii_alphanumeric() || "._-".contains(sign) { sign } else { '-' };
+    let plugin: String = plugin.trim_matches('/').chars().map(fitting).take(wire::NAMESPACE_LEN_MAX).collect();
+    if plugin.is_empty() { wire::NAMESPACE_DEFAULT.to_owned() } else { plugin }
 }
 
 /// Kong's routes have none.

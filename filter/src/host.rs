@@ -34,10 +34,26 @@ pub struct Reply {
     pub grpc_status: i32,
 }
 
+/// A call to another service.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// The proxy's name for it.
+    pub upstream: &'a str,
+    /// The headers, with method, path and authority among them.
+    pub headers: &'a [HeaderPair],
+    /// The body.
+    pub body: &'a [u8],
+    /// How long it may take.
+    pub timeout_ms: u32,
+}
+
 /// The proxy, as far as the filter needs it.
 pub trait Host {
     /// The time in nanoseconds since the Unix epoch.
     fn now_ns(&self) -> Result<u64, Status>;
+
+    /// The time in nanoseconds of a clock that nobody sets.
+    fn monotonic_ns(&self) -> Result<u64, Status>;
 
     /// The plugin's configuration, as text.
     fn configuration(&self) -> Result<Vec<u8>, Status>;
@@ -67,6 +83,22 @@ pub trait Host {
     /// Adds a header to the response; only while the response's headers are handled.
     fn add_response_header(&self, name: &str, value: &str) -> Result<(), Status>;
 
+    /// Begins a call to another service and gives the number by which its answer will come. Envoy makes it for the
+    /// plugin, Kong for the request at hand or, from the tick, for the plugin.
+    fn call(&self, call: &Call<'_>) -> Result<u32, Status>;
+
+    /// All headers of the answer to a call, in the form of [`Self::request_headers`]; only while it is handled.
+    fn answer_headers(&self) -> Result<Vec<u8>, Status>;
+
+    /// The body of the answer to a call; only while it is handled.
+    fn answer_body(&self) -> Result<Vec<u8>, Status>;
+
+    /// Makes another request, or the plugin, the one that the next calls are about.
+    fn enter(&self, context: u32) -> Result<(), Status>;
+
+    /// Lets the request go on that waits.
+    fn resume(&self) -> Result<(), Status>;
+
     /// Makes a counter metric and gives its id.
     fn define_counter(&self, name: &str) -> Result<u32, Status>;
 
@@ -75,6 +107,11 @@ pub trait Host {
 
     /// Fills `bytes` with random ones.
     fn random(&self, bytes: &mut [u8]) -> Result<(), Status>;
+}
+
+/// The monotonic time as the filter counts it.
+pub(crate) fn monotonic(host: &impl Host) -> Result<Timestamp, Status> {
+    host.monotonic_ns().map(|ns| Timestamp::from_ms(ns.div_euclid(NS_PER_MS)))
 }
 
 /// The time as the filter counts it.

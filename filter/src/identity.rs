@@ -16,6 +16,20 @@ pub(crate) type Secret = [u8; 16];
 /// The key of the public hash. It may never change: proxies of two versions must agree on windows.
 const PUBLIC: &[u8; 16] = b"tidegate-windows";
 
+/// The key of the hash that stands for a client's key on the way to the counter. It may never change: proxies of two
+/// versions must count together.
+const WIRE: &[u8; 16] = b"tidegate-subject";
+
+/// The key of the hash by which the counter knows this proxy.
+const PROXY: &[u8; 16] = b"tidegate-proxies";
+
+/// What a proxy is known by to the counter: a hash of the secret that it drew when it started.
+pub(crate) fn proxy_number(secret: &Secret) -> u64 {
+    let mut hasher = SipHasher13::new_with_key(PROXY);
+    hasher.write(secret);
+    hasher.finish()
+}
+
 /// The hashes of a rule, ready for keys.
 #[derive(Clone)]
 pub(crate) struct RuleHasher {
@@ -32,6 +46,8 @@ pub(crate) struct Identity {
     pub(crate) key: u64,
     /// By how much the key's windows are shifted.
     pub(crate) shift: u64,
+    /// What the counter knows it by, if the rule is one of the fleet: nothing of a client's key leaves the proxy.
+    pub(crate) wire: [u8; 16],
 }
 
 impl RuleHasher {
@@ -55,7 +71,16 @@ impl RuleHasher {
         let placement = placement.finish128();
         let mut shift = self.shift;
         shift.write(key);
-        Identity { place: placement.h1, key: placement.h2, shift: shift.finish() }
+        Identity { place: placement.h1, key: placement.h2, shift: shift.finish(), wire: [0; 16] }
+    }
+
+    /// The identity of a key that the counter knows too. All of it comes from what the counter is told, so that both
+    /// shift the key's windows alike.
+    pub(crate) fn wire_key(&self, key: &[u8]) -> Identity {
+        let mut hasher = SipHasher13Wide::new_with_key(WIRE);
+        hasher.write(key);
+        let wire = hasher.finish128().as_bytes();
+        Identity { wire, ..self.key(&wire) }
     }
 
     /// The rule's short name in a slot.
@@ -89,8 +114,8 @@ impl RuleHasher {
 
 impl Identity {
     /// The fingerprint of the counter of one limit.
-    pub(crate) fn fingerprint(&self, limit_tag: u64) -> NonZeroU64 {
-        NonZeroU64::new(self.key ^ limit_tag).unwrap_or(NonZeroU64::MIN)
+    pub(crate) fn fingerprint(&self, tag: u64) -> NonZeroU64 {
+        NonZeroU64::new(self.key ^ tag).unwrap_or(NonZeroU64::MIN)
     }
 }
 

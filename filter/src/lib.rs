@@ -21,10 +21,14 @@
 #[cfg(target_arch = "wasm32")]
 mod abi;
 mod any_slot;
+mod ask;
 mod charge;
+mod clock;
 mod debts;
+mod decide;
 mod denials;
 mod engine;
+mod fleet;
 mod headers;
 mod host;
 mod identity;
@@ -38,5 +42,6 @@ mod settle;
 mod table;
 
 pub use engine::{Engine, Passage, Refusal, Verdict};
-pub use host::{HeaderPair, Host, Reply, Status};
+pub use fleet::waiting::Slip;
+pub use host::{Call, HeaderPair, Host, Reply, Status};
 pub use table::TableError;

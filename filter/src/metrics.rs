@@ -25,9 +25,23 @@ pub(crate) enum Metric {
     BadStates,
     /// Requests on a route whose metadata is wrong: nothing of it held.
     RouteMetadataErrors,
+    /// Calls to the counter.
+    CounterCalls,
+    /// Of those, calls that failed or came late.
+    CounterFailures,
+    /// The counter had lost what it counted.
+    CounterEpochs,
+    /// Requests that were decided without the counter, as `on_failure` says.
+    FallBacks,
+    /// Admissions that the counter will never hear of.
+    ReportsDropped,
+    /// Clients that left while they waited for the counter.
+    WaitingLeft,
+    /// What was granted, not spent, and given back.
+    GrantsReturned,
 }
 
-const METRICS: [(Metric, &str); 9] = [
+const METRICS: [(Metric, &str); 16] = [
     (Metric::CasRetries, "tidegate_cas_retries"),
     (Metric::CasGiveUps, "tidegate_cas_give_ups"),
     (Metric::Evictions, "tidegate_evictions"),
@@ -37,6 +51,13 @@ const METRICS: [(Metric, &str); 9] = [
     (Metric::UndosLost, "tidegate_undos_lost"),
     (Metric::BadStates, "tidegate_bad_states"),
     (Metric::RouteMetadataErrors, "tidegate_route_metadata_errors"),
+    (Metric::CounterCalls, "tidegate_counter_calls"),
+    (Metric::CounterFailures, "tidegate_counter_failures"),
+    (Metric::CounterEpochs, "tidegate_counter_epochs"),
+    (Metric::FallBacks, "tidegate_fallbacks"),
+    (Metric::ReportsDropped, "tidegate_reports_dropped"),
+    (Metric::WaitingLeft, "tidegate_waiting_left"),
+    (Metric::GrantsReturned, "tidegate_grants_returned"),
 ];
 
 /// What is counted for each rule.

@@ -14,6 +14,12 @@ pub(crate) enum Bug {
     EvictionResets,
     /// States are read whatever their version.
     VersionUnchecked,
+    /// A call to the counter is made again without the number by which it would be recognised.
+    RetryWithoutSequence,
+    /// A grant is spent after the window that it was taken from.
+    GrantOutlivesItsWindow,
+    /// What is left of a grant that has ended is given back twice.
+    RefundTwice,
 }
 
 /// Whether this build was told to have a bug.
@@ -52,6 +58,9 @@ mod chosen {
             Bug::EarlyWrite => 3,
             Bug::EvictionResets => 4,
             Bug::VersionUnchecked => 5,
+            Bug::RetryWithoutSequence => 6,
+            Bug::GrantOutlivesItsWindow => 7,
+            Bug::RefundTwice => 8,
         };
         CHOSEN.load(Ordering::Relaxed) == number
     }

@@ -4,13 +4,15 @@
 //! policy names, which the config restricts to letters, digits, `-` and `_`, of numbers, and of the config's
 //! own texts, which hold no control characters: nothing that a client sends comes back in a header.
 
-use crate::charge::Case;
+use crate::ask::{Case, Home};
+use crate::clock::Clock;
 use crate::denials::Denial;
+use crate::fleet::leases::Leases;
 use crate::host::{HeaderPair, Reply};
 use crate::rules::{CountedLimit, Rule};
 use std::borrow::Cow;
 use tidegate_config::{BODY_CONTENT_TYPE_DEFAULT, HeaderFamily, problem};
-use tidegate_core::{Outcome, Timestamp};
+use tidegate_core::Outcome;
 
 /// One limit as a client sees it.
 struct Policy<'r> {
@@ -21,15 +23,19 @@ struct Policy<'r> {
 }
 
 /// The headers of a response that is let through.
-pub(crate) fn allowed_headers(cases: &[Case<'_>]) -> Vec<HeaderPair> {
+pub(crate) fn allowed_headers(cases: &[Case], leases: Option<&Leases>) -> Vec<HeaderPair> {
     let mut policies: Vec<Policy<'_>> = Vec::new();
     for case in cases.iter().filter(|case| case.ask.enforced) {
         let family = case.ask.rule.response.headers;
         if family == HeaderFamily::None {
             continue;
         }
-        for (limit, Outcome { remaining, reset_ms, .. }) in case.ask.limits.iter().zip(case.judged.outcomes())
+        // What is left of a grant is not what is left of the limit.
+        let granted_from = leases.filter(|_| case.ask.home == Home::Leased);
+        let of_fleet = granted_from.and_then(|leases| leases.remaining(&case.ask)).unwrap_or(0);
+        for (limit, Outcome { remaining, reset_ms, .. }) in case.ask.limits().iter().zip(case.judged.outcomes())
         {
+            let remaining = &of_fleet.max(*remaining);
             policies.push(Policy { limit, family, remaining: *remaining, reset_s: reset_ms.div_ceil(1_000) });
         }
     }
@@ -41,9 +47,9 @@ pub(crate) fn allowed_headers(cases: &[Case<'_>]) -> Vec<HeaderPair> {
 }
 
 /// The whole answer to a request that a rule denied.
-pub(crate) fn denied(rule: &Rule, limits: &[CountedLimit], denial: &Denial, now: Timestamp) -> Reply {
+pub(crate) fn denied(rule: &Rule, limits: &[CountedLimit], denial: &Denial, clock: &Clock) -> Reply {
     let response = &rule.response;
-    let retry_after_s = denial.retry_after_s(now);
+    let retry_after_s = denial.retry_after_s(clock);
     let violated = limits.iter().enumerate().filter(|(index, _)| denial.violates(*index));
     let policies: Vec<Policy<'_>> = violated
         .map(|(_, limit)| Policy {
@@ -54,7 +60,7 @@ pub(crate) fn denied(rule: &Rule, limits: &[CountedLimit], denial: &Denial, now:
             reset_s: retry_after_s.unwrap_or_else(|| limit.limit.window_ms().div_ceil(1_000)),
         })
         .collect();
-    let (content_type, body) = body(rule, &policies, retry_after_s);
+    let (content_type, body) = body(rule, &policies, denial, retry_after_s);
     let mut all: Vec<HeaderPair> =
         vec![pair("content-type", content_type), pair("x-envoy-ratelimited", "true")];
     if let Some(seconds) = retry_after_s {
@@ -69,13 +75,21 @@ pub(crate) fn denied(rule: &Rule, limits: &[CountedLimit], denial: &Denial, now:
 }
 
 /// The body's type and the body: the config's own, or a problem document.
-fn body(rule: &Rule, policies: &[Policy<'_>], retry_after_s: Option<u64>) -> (String, Vec<u8>) {
+fn body(
+    rule: &Rule,
+    policies: &[Policy<'_>],
+    denial: &Denial,
+    retry_after_s: Option<u64>,
+) -> (String, Vec<u8>) {
     let response = &rule.response;
     let (default_type, body) = match &response.body {
         Some(body) => {
             let limit = policies.first().map_or(0, |policy| policy.limit.limit.requests());
             let filled = body.render(&tidegate_config::Denial { rule: &rule.name, retry_after_s, limit });
             (BODY_CONTENT_TYPE_DEFAULT, filled.into_bytes())
+        }
+        None if denial.is_for_want_of_capacity => {
+            (problem::CONTENT_TYPE, problem::reduced_capacity(response.status, &[&rule.name]))
         }
         None if policies.is_empty() => {
             (problem::CONTENT_TYPE, problem::abnormal_usage(response.status, &[&rule.name]))
@@ -89,10 +103,10 @@ fn body(rule: &Rule, policies: &[Policy<'_>], retry_after_s: Option<u64>) -> (St
 }
 
 /// The decision, as an access log shows it.
-pub(crate) fn access_log(outcome: &str, rule: &Rule, denial: &Denial, now: Timestamp) -> String {
+pub(crate) fn access_log(outcome: &str, rule: &Rule, denial: &Denial, clock: &Clock) -> String {
     let mut text = ["outcome=", outcome, " rule=", &rule.name, " remaining="].concat();
     text.push_str(&denial.remaining.to_string());
-    if let Some(seconds) = denial.retry_after_s(now) {
+    if let Some(seconds) = denial.retry_after_s(clock) {
         text.push_str(" retry_after=");
         text.push_str(&seconds.to_string());
     }

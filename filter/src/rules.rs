@@ -1,13 +1,15 @@
 //! The rules, made ready for requests: indexed, their hashes begun, their names and responses built.
 
-use crate::charge::Ask;
+use crate::ask::{Ask, Home};
 use crate::identity::{Identity, RuleHasher};
 use crate::overlays::Overlay;
 use crate::table::{Region, Table};
 use std::rc::Rc;
-use tidegate_config::{Align, Facts, Response, RuleLimit, RuleSet, Settlement, Subject, WhenFull};
+use tidegate_config::{
+    Align, Facts, Global, GlobalMode, Response, RuleLimit, RuleSet, Settlement, Subject, WhenFull,
+};
 use tidegate_core::slot::EntryId;
-use tidegate_core::{Limit, Moment, Take, Timestamp};
+use tidegate_core::{Algorithm, Limit, Moment, REQUESTS_MAX, Take, Timestamp};
 
 /// All rules of a plugin, or those that a route adds.
 pub(crate) struct Rules {
@@ -27,9 +29,11 @@ pub(crate) struct Rule {
     pub(crate) count_denied: bool,
     /// How it charges after the response, if it does.
     pub(crate) settlement: Option<Settlement>,
+    /// How it is kept across a fleet, if it is.
+    pub(crate) global: Option<Global>,
+    pub(crate) when_full: WhenFull,
     hasher: RuleHasher,
     tag: u16,
-    strict: bool,
     /// All limits of a key are kept in one slot, so one that needs a large slot takes the others along.
     region: Region,
     /// The limits, a set for each plan.
@@ -41,6 +45,10 @@ pub(crate) struct CountedLimit {
     pub(crate) limit: Limit,
     /// The name that clients see.
     pub(crate) policy: String,
+    /// The limit as the counter is told of it: with what a fleet may pass it by.
+    pub(crate) wire: RuleLimit,
+    /// Counts without a limit, in the same windows, what the counter has not acknowledged yet.
+    pub(crate) unacknowledged: Limit,
     tag: u64,
     align: Align,
 }
@@ -48,19 +56,21 @@ pub(crate) struct CountedLimit {
 /// What rules are made with, beside what they say themselves.
 pub(crate) struct Common {
     pub(crate) namespace: String,
+    /// The namespace at the counter.
+    pub(crate) wire_namespace: String,
     pub(crate) response: Response,
 }
 
 /// What a request means to a rule that matches it.
 pub(crate) enum Demand<'r> {
     /// The rule's counters decide.
-    Ask(Ask<'r>),
+    Ask(Ask),
     /// The rule has nothing against it.
     Pass,
     /// The rule denies it without a look at any counter.
     Deny {
         /// The rule.
-        rule: &'r Rule,
+        rule: &'r Rc<Rule>,
         /// Whether it is enforced for this key.
         enforced: bool,
     },
@@ -96,19 +106,21 @@ impl Rules {
     }
 
     /// Adds what each rule that matches makes of a request, with limits that a route tightened in the place of the
-    /// rule's own. `found` and `key` are scratch space.
+    /// rule's own, and without those that are switched off. `found` and `key` are scratch space.
     pub(crate) fn demand<'r>(
         &'r self,
         facts: &Facts<'_>,
         table: &Table,
-        overlay: Option<&'r Overlay>,
+        (overlay, off): (Option<&'r Overlay>, &[String]),
         (found, key): (&mut Vec<u32>, &mut Vec<u8>),
         demands: &mut Vec<Demand<'r>>,
     ) {
         self.set.matching(facts, found);
         for index in found.iter().filter_map(|index| usize::try_from(*index).ok()) {
             let rule = overlay.and_then(|overlay| overlay.tightened(index)).or_else(|| self.ready.get(index));
-            if let (Some(config), Some(rule)) = (self.set.rules().get(index), rule) {
+            if let (Some(config), Some(rule)) = (self.set.rules().get(index), rule)
+                && !off.contains(&rule.name)
+            {
                 demands.push(rule.demand(config, facts, table, key));
             }
         }
@@ -131,11 +143,18 @@ impl Rule {
         table: &Table,
         part: Part,
     ) -> Self {
-        let Common { namespace, response } = common;
+        let Common { namespace, wire_namespace, response } = common;
+        let namespace = if config.global.is_some() { wire_namespace } else { namespace };
         let hasher = RuleHasher::new(table.secret(), namespace, &config.name);
+        let overshoot_percent = match config.global.map(|global| global.mode) {
+            Some(GlobalMode::Lease { overshoot_percent, .. }) => overshoot_percent,
+            Some(GlobalMode::Exact | GlobalMode::Sync { .. }) | None => 0,
+        };
         let counted = |limits: &[RuleLimit], index: usize, counted: &RuleLimit| CountedLimit {
             limit: counted.limit,
             policy: config.policy_name(limits, index),
+            wire: RuleLimit { limit: counted.limit.raised(overshoot_percent), ..*counted },
+            unacknowledged: unlimited(&counted.limit),
             tag: hasher.limit_tag(&counted.limit),
             align: counted.align,
         };
@@ -152,8 +171,9 @@ impl Rule {
             },
             count_denied: config.count_denied,
             settlement: config.settlement(),
+            global: config.global,
+            when_full: config.when_full,
             tag: hasher.rule_tag(),
-            strict: config.when_full == WhenFull::Strict,
             region: region(config),
             limit_sets: limit_sets.map(counted_set).collect(),
             hasher,
@@ -169,21 +189,26 @@ impl Rule {
     ) -> Demand<'r> {
         key.clear();
         let subject = config.subject(facts, key);
-        let identity = self.hasher.key(key);
+        let identity =
+            if self.global.is_some() { self.hasher.wire_key(key) } else { self.hasher.key(key) };
         let enforced = config.is_enforced(identity.shift);
         match subject {
             Subject::Exempt | Subject::Skipped => Demand::Pass,
             Subject::Denied(_) => Demand::Deny { rule: self, enforced },
             Subject::Counted => {
-                let limit_set = config.limit_set(facts, key);
                 Demand::Ask(Ask {
-                    rule: self,
-                    limit_set,
-                    limits: self.limits(limit_set),
+                    rule: Rc::clone(self),
+                    limit_set: config.limit_set(facts, key),
                     identity,
                     place: table.place(self.region, &identity),
                     take: Take::all(config.cost(facts)),
                     enforced,
+                    home: match self.global.map(|global| global.mode) {
+                        None => Home::Table,
+                        Some(GlobalMode::Exact) => Home::Counter,
+                        Some(GlobalMode::Sync { .. }) => Home::Synced,
+                        Some(GlobalMode::Lease { .. }) => Home::Leased,
+                    },
                 })
             }
         }
@@ -194,9 +219,29 @@ impl Rule {
         self.limit_sets.get(limit_set).map_or(&[], Vec::as_slice)
     }
 
-    pub(crate) fn entry_id(&self, limit: &CountedLimit, identity: &Identity) -> EntryId {
-        EntryId { fingerprint: identity.fingerprint(limit.tag), rule_tag: self.tag, strict: self.strict }
+    /// What identifies one of a limit's entries; `salt` tells those apart.
+    pub(crate) fn entry_id(
+        &self,
+        limit: &CountedLimit,
+        identity: &Identity,
+        salt: u64,
+        may_be_strict: bool,
+    ) -> EntryId {
+        EntryId {
+            fingerprint: identity.fingerprint(limit.tag ^ salt),
+            rule_tag: self.tag,
+            strict: may_be_strict && self.when_full == WhenFull::Strict,
+        }
     }
+}
+
+/// Counts in the windows of a limit, and allows whatever there is.
+fn unlimited(limit: &Limit) -> Limit {
+    let unlimited = match limit.algorithm() {
+        Algorithm::FixedWindow => Limit::fixed_window(REQUESTS_MAX, limit.window()),
+        _ => Limit::sliding_window(REQUESTS_MAX, limit.window_ms()),
+    };
+    unlimited.unwrap_or(*limit)
 }
 
 /// Where a rule's counters are kept.

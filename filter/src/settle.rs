@@ -3,16 +3,14 @@
 //! A settlement that cannot be made at once is not lost: what is missing becomes a debt, and what is too much waits
 //! for a tick.
 
-use crate::charge::{Ask, Case, Evictions, update};
+use crate::ask::{Ask, Case};
+use crate::charge::{Evictions, update};
+use crate::clock::Clock;
 use crate::debts::Debts;
 use crate::headers::Headers;
 use crate::host::{Host, now};
-use crate::identity::Identity;
 use crate::metrics::{Metric, Metrics};
-use crate::rules::Rule;
-use crate::table::Place;
 use core::num::NonZeroU64;
-use std::rc::Rc;
 use tidegate_config::{LIMITS_MAX, ResponseParts};
 use tidegate_core::{Take, Timestamp};
 
@@ -24,11 +22,8 @@ const REFUNDS_PER_TICK_MAX: usize = 64;
 /// What a request took of a rule that charges after the response.
 #[derive(Clone)]
 pub(crate) struct Reservation {
-    rule: Rc<Rule>,
-    limit_set: usize,
-    identity: Identity,
-    place: Place,
-    amount: NonZeroU64,
+    /// What was taken, and from whom.
+    ask: Ask,
     /// What a refund must name, for each of the limits.
     receipts: [u64; LIMITS_MAX],
     /// When it was taken, and when the last window that it was taken from is over: a refund means nothing then.
@@ -38,40 +33,19 @@ pub(crate) struct Reservation {
 
 impl Reservation {
     /// What the cases of an admitted request have reserved.
-    pub(crate) fn of(cases: &[Case<'_>], now: Timestamp) -> Vec<Self> {
-        let reserves = |case: &&Case<'_>| case.ask.rule.settlement.is_some() && !case.judged.is_refused();
+    pub(crate) fn of(cases: &[Case], now: Timestamp) -> Vec<Self> {
+        let reserves = |case: &&Case| case.ask.rule.settlement.is_some() && !case.judged.is_refused();
         cases.iter().filter(reserves).map(|case| Self::new(case, now)).collect()
     }
 
-    fn new(Case { ask, judged }: &Case<'_>, now: Timestamp) -> Self {
-        let mut receipts = [0; LIMITS_MAX];
-        for (receipt, outcome) in receipts.iter_mut().zip(judged.outcomes()) {
-            *receipt = outcome.receipt;
-        }
-        let Ask { limit_set, identity, place, take, .. } = *ask;
-        Self {
-            rule: Rc::clone(ask.rule),
-            limit_set,
-            identity,
-            place,
-            amount: take.amount,
-            receipts,
-            since: now,
-            ends: judged.ends(now),
-        }
-    }
-
-    fn ask(&self, take: Take) -> Ask<'_> {
-        let Self { rule, limit_set, identity, place, .. } = self;
-        let limits = rule.limits(*limit_set);
-        Ask { rule, limit_set: *limit_set, limits, identity: *identity, place: *place, take, enforced: true }
+    fn new(Case { ask, judged }: &Case, now: Timestamp) -> Self {
+        Self { ask: ask.clone(), receipts: judged.receipts(), since: now, ends: judged.ends(now) }
     }
 
     /// Gives back a part of it; false if that must be tried again.
     fn refund(&self, host: &impl Host, amount: NonZeroU64, now: Timestamp, metrics: &mut Metrics) -> bool {
-        let ask = self.ask(Take::all(amount));
-        update(host, self.place, metrics, &mut |slot| {
-            ask.refund(slot, self.receipts.iter().copied(), amount.get(), now);
+        update(host, self.ask.place, metrics, &mut |slot| {
+            self.ask.refund(slot, self.receipts.iter().copied(), amount.get(), &Clock::wall(now));
             Evictions::default()
         })
     }
@@ -84,18 +58,18 @@ impl Reservation {
         now: Option<Timestamp>,
         (debts, metrics): (&mut Debts, &mut Metrics),
     ) {
-        let ask = self.ask(Take::force(more));
+        let ask = self.ask.with(Take::force(more));
         let mut ends = self.ends;
         let is_made = now.is_some_and(|now| {
-            update(host, self.place, metrics, &mut |slot| {
-                let judged = ask.judge(slot, now, 0);
+            update(host, self.ask.place, metrics, &mut |slot| {
+                let judged = ask.judge(slot, &Clock::wall(now), 0);
                 ends = judged.ends(now);
-                ask.put(slot, &judged, now)
+                ask.put(slot, &judged, &Clock::wall(now))
             })
         });
         if !is_made {
             metrics.add(Metric::CasGiveUps, 1);
-            debts.owe(&ask, ends, now.unwrap_or(self.since), metrics);
+            debts.owe(&ask, ends, &Clock::wall(now.unwrap_or(self.since)), metrics);
         }
     }
 }
@@ -114,7 +88,7 @@ impl Refunds {
         (debts, metrics): (&mut Debts, &mut Metrics),
     ) {
         // What this VM still owes for the key was never charged: that part is forgiven, not given back.
-        let left = debts.forgive(&reservation.ask(Take::all(amount)));
+        let left = debts.forgive(&reservation.ask.with(Take::all(amount)));
         let Some(amount) = NonZeroU64::new(left) else { return };
         if !now.is_some_and(|now| reservation.refund(host, amount, now, metrics)) {
             self.keep(reservation, amount, metrics);
@@ -129,12 +103,12 @@ impl Refunds {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Makes what can be made; what cannot waits for the next tick, as long as its window lasts.
-    pub(crate) fn retry(&mut self, host: &impl Host, metrics: &mut Metrics) {
-        if self.0.is_empty() {
-            return;
-        }
-        let Ok(now) = now(host) else { return };
+    pub(crate) fn retry(&mut self, host: &impl Host, now: Timestamp, metrics: &mut Metrics) {
         self.0.retain(|(reservation, _)| reservation.ends > now);
         let due = self.0.len().min(REFUNDS_PER_TICK_MAX);
         for (reservation, amount) in self.0.drain(..due).collect::<Vec<_>>() {
@@ -173,8 +147,9 @@ pub(crate) fn settle(
     let response = response.as_ref().map(|response| -> &dyn ResponseParts { response });
     let mut now = None;
     for reservation in reservations {
-        let Some(settlement) = &reservation.rule.settlement else { continue };
-        let (reserved, charged) = (reservation.amount.get(), settlement.charge(reservation.amount, response));
+        let Some(settlement) = &reservation.ask.rule.settlement else { continue };
+        let amount = reservation.ask.take.amount;
+        let (reserved, charged) = (amount.get(), settlement.charge(amount, response));
         if charged == reserved {
             continue;
         }

@@ -24,6 +24,8 @@ const SMALL_PREFIX: &[u8; 11] = b"tidegate.1.";
 const LARGE_PREFIX: &[u8; 11] = b"tidegate.1:";
 const MARKER_KEY: &[u8] = b"tidegate.1.marker";
 const PROBE_KEY: &[u8] = b"tidegate.1.probe";
+/// How many VMs have started so far.
+const VMS_KEY: &[u8] = b"tidegate.1.vms";
 
 const MARKER_MAGIC: [u8; 4] = *b"TGM1";
 const MARKER_BYTES: usize = 28;
@@ -36,6 +38,10 @@ const SLOTS_WITHOUT_STALL_MAX: u32 = 32_768;
 
 /// Tries at a marker that other VMs write too.
 const MARKER_TRIES_MAX: usize = 8;
+/// Tries at a number for a VM, which others draw at the same time.
+const VM_NUMBER_TRIES_MAX: usize = 32;
+/// Numbers from here on were drawn by lot, because they could not be counted.
+const VM_NUMBER_BY_LOT: u32 = 1 << 31;
 
 /// How many slots a table has in each region: a power of two, or 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +172,25 @@ impl Table {
         Place { region, index: u32::from_le_bytes([a, b, c, d]) & slots.saturating_sub(1) }
     }
 
+    /// A number that no other VM of this proxy has or ever had. If they cannot be counted it is drawn by lot: two that
+    /// draw the same would take each other's reports for their own.
+    pub(crate) fn vm_number(host: &impl Host) -> Result<u32, TableError> {
+        for _ in 0..VM_NUMBER_TRIES_MAX {
+            let Ok((bytes, cas)) = host.shared(VMS_KEY) else { break };
+            let Ok(bytes) = bytes.as_slice().try_into() else { break };
+            let number = u32::from_le_bytes(bytes).saturating_add(1);
+            match host.set_shared(VMS_KEY, &number.to_le_bytes(), cas) {
+                Ok(()) if number < VM_NUMBER_BY_LOT => return Ok(number),
+                Err(Status::CasMismatch) => {}
+                Ok(()) | Err(_) => break,
+            }
+        }
+        let mut bytes = [0; 4];
+        host.random(&mut bytes)
+            .map_err(|status| TableError { step: "drawing a number for this VM", status })?;
+        Ok(u32::from_le_bytes(bytes) | VM_NUMBER_BY_LOT)
+    }
+
     /// Reads a slot. One that is missing is empty.
     pub(crate) fn read(host: &impl Host, place: Place) -> Result<Versioned, Status> {
         match host.shared(&slot_key(place)) {
@@ -214,6 +239,13 @@ fn extend(host: &impl Host, found: Option<Marker>, size: Size) -> Result<Marker,
         Some(marker) => marker,
         None => Marker { laid_out: laid_out_at_first(host)?, secret: draw_secret(host)? },
     };
+    if found.is_none() {
+        // On a host that creates only if absent another VM may have been first, and its number stands.
+        match host.set_shared(VMS_KEY, &0_u32.to_le_bytes(), 0) {
+            Ok(()) | Err(Status::CasMismatch) => {}
+            Err(status) => return Err(TableError { step: "laying out the number of VMs", status }),
+        }
+    }
     let LaidOut::Slots(before) = marker.laid_out else {
         return Ok(marker);
     };

@@ -1,7 +1,7 @@
 //! An answer as JSON text.
 
 use super::{Answer, GroupAnswer, retry_after_ms};
-use tidegate_core::Outcome;
+use tidegate_core::{Outcome, State};
 
 /// About what a take's answer needs.
 const TAKE_BYTES: usize = 96;
@@ -64,7 +64,22 @@ impl Text {
     fn group(&mut self, group: &GroupAnswer) {
         self.raw(r#"{"takes":"#);
         self.list(&group.takes, Self::take);
+        if !group.states.is_empty() {
+            self.raw(r#","states":"#);
+            self.list(&group.states, Self::state);
+        }
         self.raw("}");
+    }
+
+    /// The kind and the contents, as hex digits.
+    #[expect(clippy::ref_option, reason = "it is called for each item of a list")]
+    fn state(&mut self, state: &Option<State>) {
+        let Some(state) = state else { return self.raw("null") };
+        self.raw("\"");
+        for byte in std::iter::once(state.kind()).chain(state.contents()) {
+            self.raw(&format!("{byte:02x}"));
+        }
+        self.raw("\"");
     }
 
     fn take(&mut self, outcome: &Outcome) {

@@ -46,6 +46,8 @@ struct RawBatch<'a> {
     sender: Option<RawSender<'a>>,
     #[serde(default, deserialize_with = "given")]
     wait_ms: Option<u32>,
+    #[serde(default)]
+    states: bool,
     #[serde(borrow)]
     groups: Vec<RawGroup<'a>>,
 }
@@ -131,7 +133,7 @@ impl<'a> RawBatch<'a> {
             None => None,
         };
         let groups = self.groups.into_iter().map(RawGroup::checked).collect::<Option<_>>()?;
-        is_fine.then_some(Batch { namespace, sender, wait_ms: self.wait_ms, groups })
+        is_fine.then_some(Batch { namespace, sender, wait_ms: self.wait_ms, states: self.states, groups })
     }
 }
 

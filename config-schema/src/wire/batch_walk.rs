@@ -18,7 +18,7 @@ use crate::reader::{Choice, Node, Object};
 use crate::rule::WhenFull;
 use crate::rule_json::read_rule_name;
 
-const BATCH_FIELDS: &[&str] = &["namespace", "sender", "wait_ms", "groups"];
+const BATCH_FIELDS: &[&str] = &["namespace", "sender", "wait_ms", "states", "groups"];
 const SENDER_FIELDS: &[&str] = &["proxy", "vm", "sequence"];
 const GROUP_FIELDS: &[&str] = &["takes"];
 const TAKE_FIELDS: &[&str] = &["rule", "limit", "key", "n", "manner", "refund", "when_full"];
@@ -43,11 +43,13 @@ fn read_batch(node: &Node, report: &mut Report) -> Option<Batch<'static>> {
     let wait_ms = object.maybe("wait_ms", report, |node, report| {
         u32::try_from(node.whole(1..=WAIT_MS_MAX.into(), report)?).ok()
     });
+    let states = object.optional("states", false, report, Node::boolean);
     let groups = object.required("groups", "give a list of groups of takes", report, read_groups);
     Some(Batch {
         namespace: namespace?.map_or(Cow::Borrowed(NAMESPACE_DEFAULT), Cow::Owned),
         sender: sender?,
         wait_ms: wait_ms?,
+        states: states?,
         groups: groups?,
     })
 }

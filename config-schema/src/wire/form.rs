@@ -13,6 +13,7 @@ use crate::form::{LimitForm, NAME_PATTERN, PLAIN_PATTERN};
 use crate::rule::WhenFull;
 
 const PROXY_PATTERN: &str = "^[0-9a-fA-F]{16}$";
+const STATE_PATTERN: &str = "^([0-9a-f]{2})+$";
 const EPOCH_PATTERN: &str = "^[0-9a-f]{16}$";
 
 /// The schemas of `Batch`, `Answer` and all that they are made of, by name. They refer to each other below
@@ -49,6 +50,9 @@ struct BatchForm {
     /// For how many milliseconds the caller waits. A batch that is older when its turn comes is dropped.
     #[schemars(default, with = "u32", range(min = 1, max = WAIT_MS_MAX))]
     wait_ms: Option<()>,
+    /// Whether the answer is to tell the counters' states too.
+    #[schemars(default, with = "bool", extend("default" = false))]
+    states: Option<()>,
     /// What is asked for. All groups together have at most 1024 takes.
     #[schemars(length(max = GROUPS_MAX))]
     groups: Vec<GroupForm>,
@@ -149,7 +153,16 @@ struct AnswerForm {
 struct GroupAnswerForm {
     /// As many as the group had.
     takes: Vec<TakeAnswerForm>,
+    /// If the batch asked for them, the counters' states after the group, one for each take; null if nothing is kept.
+    #[schemars(default, with = "Vec<Option<StateForm>>")]
+    states: Option<()>,
 }
+
+/// A counter's state: its kind and contents as hex digits. They mean what they mean to the algorithm.
+#[derive(JsonSchema)]
+#[schemars(transparent, rename = "State")]
+#[expect(dead_code, reason = "a form is only described, never built")]
+struct StateForm(#[schemars(regex(pattern = STATE_PATTERN))] String);
 
 /// What came of a take.
 #[derive(JsonSchema)]

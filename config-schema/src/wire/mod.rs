@@ -20,7 +20,7 @@ mod problem;
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 
-use tidegate_core::{Manner, Outcome, REQUESTS_MAX, Retry};
+use tidegate_core::{Manner, Outcome, REQUESTS_MAX, Retry, State};
 
 pub use crate::config::NAMESPACE_LEN_MAX;
 pub use crate::rule_json::NAME_LEN_MAX as RULE_LEN_MAX;
@@ -71,6 +71,8 @@ pub struct Batch<'a> {
     pub sender: Option<Sender>,
     /// For how long the caller waits.
     pub wait_ms: Option<u32>,
+    /// Whether the answer is to tell the counters' states too, for whoever decides by itself until it asks again.
+    pub states: bool,
     /// What is asked for. Groups are judged one after the other.
     pub groups: Vec<Group<'a>>,
 }
@@ -147,6 +149,9 @@ pub struct Answer {
 pub struct GroupAnswer {
     /// As many as the group had. A refund says `taken` 0, `receipt` 0, [`Retry::Now`] and what is left.
     pub takes: Vec<Outcome>,
+    /// If the batch asked for states, one for each take: what the next take of that limit and key would start from
+    /// once the whole group was applied or refused. `None`: nothing is kept of it. Otherwise empty.
+    pub states: Vec<Option<State>>,
 }
 
 impl Batch<'_> {

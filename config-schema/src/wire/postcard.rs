@@ -6,7 +6,8 @@
 //! from 0, and what belongs to it:
 //!
 //! ```text
-//! batch   namespace: text, sender: option of sender, wait_ms: option of number, groups: list of group
+//! batch   namespace: text, sender: option of sender, wait_ms: option of number, states: byte (0: no, 1: yes),
+//!         groups: list of group
 //! sender  proxy: number, vm: number, sequence: number
 //! group   takes: list of take
 //! take    rule: text, limit, key: bytes, n: number,
@@ -16,8 +17,9 @@
 //!                    | token_bucket (burst: number, warm_up_ms: number),
 //!         align: key | clock
 //! answer  now_ms: number, epoch: number, proxies: number, rules_off: list of text, groups: list of group
-//! group   takes: list of take
+//! group   takes: list of take, states: list of option of state (empty unless asked for)
 //! take    taken: number, remaining: number, reset_ms: number, retry_after_ms: option of number, receipt: number
+//! state   kind: byte, contents: bytes
 //! ```
 
 mod read;

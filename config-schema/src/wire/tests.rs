@@ -11,6 +11,7 @@ const FULL: &str = r#"{
   "namespace": "edge",
   "sender": { "proxy": "5f0c00000000000A", "vm": 3, "sequence": 41 },
   "wait_ms": 50,
+  "states": true,
   "groups": [ { "takes": [
     { "rule": "login", "limit": "100/1m", "key": "ana", "n": 2, "manner": "some", "when_full": "lenient" },
     { "rule": "login", "limit": { "requests": 10, "per": "1s", "algorithm": "token_bucket", "burst": 5 }, "key": "a\u0000" },
@@ -33,6 +34,7 @@ fn full() -> Batch<'static> {
         namespace: "edge".into(),
         sender: Some(Sender { proxy: 0x5f0c_0000_0000_000a, vm: 3, sequence: 41 }),
         wait_ms: Some(50),
+        states: true,
         groups: vec![Group {
             takes: vec![
                 Take {
@@ -56,11 +58,21 @@ fn answer() -> Answer {
         proxies: 3,
         rules_off: vec!["login".to_owned(), "search".to_owned()],
         groups: vec![
-            GroupAnswer { takes: vec![outcome(1, Retry::Now), outcome(0, Retry::After(300))] },
-            GroupAnswer { takes: vec![outcome(0, Retry::Never)] },
+            GroupAnswer {
+                takes: vec![outcome(1, Retry::Now), outcome(0, Retry::After(300))],
+                states: vec![Some(small_state()), None],
+            },
+            GroupAnswer { takes: vec![outcome(0, Retry::Never)], states: Vec::new() },
         ],
     }
 }
+
+/// 258 in window 3, 7 in the one before.
+fn small_state() -> State {
+    State::from_bytes(0x12, &SMALL_CONTENTS).unwrap()
+}
+
+const SMALL_CONTENTS: [u8; 14] = [3, 0, 0, 0, 2, 1, 0, 0, 0, 7, 0, 0, 0, 0];
 
 /// Everything that is wrong with a body.
 fn errors(text: &str) -> Vec<String> {
@@ -83,6 +95,7 @@ fn what_is_left_out_has_a_default() {
     let text = one_take(r#""rule": "login", "limit": "100/1m", "key": "ana""#);
     let batch = Batch::from_json(text.as_bytes()).unwrap();
     assert_eq!((&*batch.namespace, batch.sender, batch.wait_ms), ("default", None, None));
+    assert!(!batch.states);
     let take = &batch.groups[0].takes[0];
     assert_eq!((take.n.get(), take.act, take.when_full), (1, Act::Take(Manner::All), WhenFull::Strict));
     assert!(Batch::from_json(br#"{"groups": []}"#).unwrap().groups.is_empty());
@@ -97,10 +110,11 @@ fn every_error_has_its_place() {
         (r#"{"groups": [], "groups": []}"#, "groups: is written more than once; keep one"),
         (
             r#"{"groups": [], "wait": 5}"#,
-            r#"wait: unknown field; known here: "namespace", "sender", "wait_ms", "groups""#,
+            r#"wait: unknown field; known here: "namespace", "sender", "wait_ms", "states", "groups""#,
         ),
         (r#"{"groups": [], "wait_ms": 0}"#, "wait_ms: must be from 1 to 60000, not 0"),
         (r#"{"groups": [], "wait_ms": null}"#, "wait_ms: must be a number, not null"),
+        (r#"{"groups": [], "states": null}"#, "states: must be true or false, not null"),
         (
             r#"{"groups": [], "namespace": "a b"}"#,
             r#"namespace: "a b" is not a namespace; write 1 to 64 letters, digits, ".", "_" or "-""#,
@@ -171,7 +185,7 @@ fn the_number_of_groups_and_takes_is_bounded() {
 
 #[test]
 fn an_answer_is_written_as_json() {
-    let expected = r#"{"now_ms":1790000000000,"epoch":"00000000000091a4","proxies":3,"rules_off":["login","search"],"groups":[{"takes":[{"taken":1,"remaining":99,"reset_ms":60000,"retry_after_ms":0,"receipt":29711},{"taken":0,"remaining":99,"reset_ms":60000,"retry_after_ms":300,"receipt":0}]},{"takes":[{"taken":0,"remaining":99,"reset_ms":60000,"retry_after_ms":null,"receipt":0}]}]}"#;
+    let expected = r#"{"now_ms":1790000000000,"epoch":"00000000000091a4","proxies":3,"rules_off":["login","search"],"groups":[{"takes":[{"taken":1,"remaining":99,"reset_ms":60000,"retry_after_ms":0,"receipt":29711},{"taken":0,"remaining":99,"reset_ms":60000,"retry_after_ms":300,"receipt":0}],"states":["120300000002010000000700000000",null]},{"takes":[{"taken":0,"remaining":99,"reset_ms":60000,"retry_after_ms":null,"receipt":0}]}]}"#;
     assert_eq!(String::from_utf8(answer().to_json()).unwrap(), expected);
 }
 
@@ -184,6 +198,7 @@ mod mirror {
         pub(super) namespace: &'a str,
         pub(super) sender: Option<(u64, u32, u64)>,
         pub(super) wait_ms: Option<u32>,
+        pub(super) states: bool,
         pub(super) groups: Vec<Vec<Take<'a>>>,
     }
     #[derive(Serialize)]
@@ -233,13 +248,14 @@ mod mirror {
         Lenient,
     }
     pub(super) type Outcome = (u64, u64, u64, Option<u64>, u64);
+    pub(super) type State = Option<(u8, Vec<u8>)>;
     #[derive(Serialize)]
     pub(super) struct Answer {
         pub(super) now_ms: u64,
         pub(super) epoch: u64,
         pub(super) proxies: u32,
         pub(super) rules_off: Vec<&'static str>,
-        pub(super) groups: Vec<Vec<Outcome>>,
+        pub(super) groups: Vec<(Vec<Outcome>, Vec<State>)>,
     }
 }
 
@@ -266,6 +282,7 @@ fn the_compact_form_is_what_postcard_makes_of_the_same_fields() {
         namespace: "edge",
         sender: Some((0x5f0c_0000_0000_000a, 3, 41)),
         wait_ms: Some(50),
+        states: true,
         groups: vec![vec![
             take(minute, Algorithm::SlidingWindow, Align::Key, b"ana", 2, Act::Some, WhenFull::Lenient),
             second,
@@ -279,8 +296,11 @@ fn the_compact_form_is_what_postcard_makes_of_the_same_fields() {
         proxies: 3,
         rules_off: vec!["login", "search"],
         groups: vec![
-            vec![(1, 99, 60_000, Some(0), 29_711), (0, 99, 60_000, Some(300), 0)],
-            vec![(0, 99, 60_000, None, 0)],
+            (
+                vec![(1, 99, 60_000, Some(0), 29_711), (0, 99, 60_000, Some(300), 0)],
+                vec![Some((0x12, SMALL_CONTENTS.to_vec())), None],
+            ),
+            (vec![(0, 99, 60_000, None, 0)], Vec::new()),
         ],
     };
     assert_eq!(answer().to_postcard(), ::postcard::to_allocvec(&mirrored).unwrap());
@@ -393,7 +413,8 @@ fn bodies() -> impl Strategy<Value = String> {
             format!(r#"{{"rule": "{rule}", "limit": {limit}, "key": "{key}"{more}}}"#)
         });
     let top = prop_oneof![
-        4 => Just(""), 1 => Just(r#""namespace": "edge", "#), 1 => Just(r#""namespace": "", "#), 1 => Just(r#""wait_ms": 9, "#),
+        4 => Just(""), 1 => Just(r#""namespace": "edge", "#), 1 => Just(r#""namespace": "", "#), 1 => Just(r#""wait_ms": 9, "#), 1 => Just(r#""states": true, "#),
+        1 => Just(r#""states": 1, "#),
         1 => Just(r#""wait_ms": 4294967296, "#), 1 => Just(r#""sender": null, "#),
         1 => Just(r#""sender": {"proxy": "00000000000000ff", "vm": 1, "sequence": 2}, "#),
         1 => Just(r#""sender": {"proxy": "+0000000000000ff", "vm": 1, "sequence": 2}, "#),

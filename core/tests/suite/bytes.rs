@@ -30,7 +30,7 @@ proptest! {
 
     #[test]
     fn arbitrary_state_bytes_are_refused_or_harmless(
-        kind in prop_oneof![4 => 0x11_u8..=0x16, 1 => any::<u8>()],
+        kind in prop_oneof![4 => 0x11_u8..=0x17, 1 => any::<u8>()],
         contents in prop_oneof![
             any::<[u8; SMALL_STATE_BYTES]>().prop_map(|bytes| bytes.to_vec()),
             prop::collection::vec(any::<u8>(), 0..40),

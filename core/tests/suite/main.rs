@@ -5,12 +5,14 @@
 //!   retry-after.
 //! - `warm_up`: the warm-up of a token bucket against Guava's own arithmetic.
 //! - `bytes`: every byte form survives the trip, and no bytes at all can do harm.
+//! - `grants`: what is taken ahead of demand, and limits that are raised or divided.
 //! - `slots`: finding, placing, displacing.
 
 #![allow(missing_docs, reason = "tests explain themselves by their names")]
 
 mod bytes;
 mod cases;
+mod grants;
 mod oracle;
 mod slots;
 mod warm_up;

@@ -25,8 +25,11 @@ use tidegate_config::wire::{Answer, Batch, GroupAnswer};
 ///   `remaining` and `reset_ms` as the counter stands after it.
 /// - **A retry.** A batch with a sender is remembered by (namespace, proxy, vm, sequence) for `REMEMBERED_MS`, in a
 ///   ring of `SEQUENCES_KEPT` places (sequence modulo that). If its place holds the same sequence, it is not applied
-///   again: `now_ms` and `groups` are those of the first time (`epoch` and `proxies` are told anew). If the place holds
-///   a higher sequence, or the answer is no longer kept: [`StoreError::TooOld`], and nothing is charged.
+///   again: `now_ms` and `groups` are those of the first time (`epoch`, `proxies` and states are told anew). If the
+///   place holds a higher sequence, the answer is no longer kept, or it has not as many takes:
+///   [`StoreError::TooOld`], and nothing is charged.
+/// - **States**, if the batch asks for them: after each group, whether it was applied or refused, what the next take of
+///   each of its counters would start from; for all takes of one counter the same.
 /// - **The clock** is the store's, and its counters never see it go back.
 /// - **The epoch** changes when the store's counters were lost.
 /// - **Proxies** are counted for each namespace: distinct proxies whose batches came within `PROXY_SEEN_MS`, at

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tidegate_config::wire::{Answer, Batch, POSTCARD, openapi};
+use tidegate_config::wire::{Act, Answer, Batch, POSTCARD, openapi};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
@@ -42,6 +42,23 @@ async fn postcard_is_answered_in_postcard() {
     let json = post(service.address, TAKE).await.json();
     assert_eq!(json["epoch"].as_str(), Some(&*format!("{:016x}", answer.epoch)), "the same counters");
     assert_eq!(json["groups"][0]["takes"][0]["remaining"], 0);
+}
+
+#[tokio::test]
+async fn states_are_told_in_both_encodings() {
+    let service = run(Setup::default()).await;
+    let asked = TAKE.replacen('{', r#"{"states": true, "#, 1);
+    let json = post(service.address, &asked).await.json();
+    let told = json["groups"][0]["states"][0].as_str().expect("a state").to_owned();
+    let mut refund = Batch::from_json(asked.as_bytes()).expect("a batch");
+    refund.groups[0].takes[0].act = Act::Refund { receipt: 0 };
+    let headers = format!("content-type: {POSTCARD}\r\n");
+    let reply = post_with(service.address, &headers, &refund.to_postcard()).await;
+    let answer = Answer::from_postcard(&reply.body).expect("an answer");
+    let state = answer.groups[0].states[0].as_ref().expect("a state");
+    let hex = |byte: u8| format!("{byte:02x}");
+    let hex: String = std::iter::once(state.kind()).chain(state.contents()).map(hex).collect();
+    assert_eq!(hex, told, "the same counter, nothing given back");
 }
 
 #[tokio::test]

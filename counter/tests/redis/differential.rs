@@ -104,6 +104,7 @@ fn a_log_in_debt_is_the_same_log() {
             namespace: Cow::Borrowed("edge"),
             sender: None,
             wait_ms: None,
+            states: i % 100 == 0,
             groups: vec![Group { takes: vec![take("log", limit, "k", 1 + i % 3, Act::Take(Manner::Force))] }],
         };
         // Sums of two bytes and of five, for the numbers' own forms.
@@ -197,7 +198,8 @@ fn history(seed: u64, caller: &Caller, cells: &mut Cells) -> Vec<Step> {
                     .collect(),
             })
             .collect();
-        let batch = Batch { namespace: Cow::Borrowed("edge"), sender: None, wait_ms: None, groups };
+        let states = random.one_in(2);
+        let batch = Batch { namespace: Cow::Borrowed("edge"), sender: None, wait_ms: None, states, groups };
         let before = oracle.states.clone();
         let step = batch_step(caller, &mut oracle, batch, now_ms);
         if let Step::Batch { batch, said, .. } = &step {

@@ -23,7 +23,9 @@ impl Oracle {
             .iter()
             .map(|group| {
                 let names: Vec<&String> = names.by_ref().take(group.takes.len()).collect();
-                self.group(&batch.namespace, group, &names, now)
+                let takes = self.group(&batch.namespace, group, &names, now);
+                let states = names.iter().filter(|_| batch.states).map(|name| self.state(name));
+                GroupAnswer { takes, states: states.collect() }
             })
             .collect()
     }
@@ -34,7 +36,7 @@ impl Oracle {
         group: &Group<'_>,
         names: &[&String],
         now: Timestamp,
-    ) -> GroupAnswer {
+    ) -> Vec<Outcome> {
         let before = (self.states.clone(), self.expiries.clone());
         let moment = |take: &Take<'_>| Moment { now, shift: window_shift(namespace, take) };
         let outcomes: Vec<Outcome> = group
@@ -50,14 +52,14 @@ impl Oracle {
         let failed =
             group.takes.iter().zip(&outcomes).any(|(take, outcome)| wants_all(take) && outcome.is_refused());
         if !failed {
-            return GroupAnswer { takes: outcomes };
+            return outcomes;
         }
         (self.states, self.expiries) = before;
         let as_it_stands = |((take, name), outcome): ((&Take<'_>, &&String), &Outcome)| Outcome {
             retry: if wants_all(take) { outcome.retry } else { Retry::Now },
             ..look(&take.limit.limit, self.state(name), moment(take))
         };
-        GroupAnswer { takes: group.takes.iter().zip(names).zip(&outcomes).map(as_it_stands).collect() }
+        group.takes.iter().zip(names).zip(&outcomes).map(as_it_stands).collect()
     }
 
     fn take(&mut self, take: &Take<'_>, manner: Manner, name: &str, at: Moment) -> Outcome {

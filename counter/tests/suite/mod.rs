@@ -36,6 +36,7 @@ macro_rules! scenarios {
             a_refund_gives_back_once_to_its_window,
             a_refund_in_a_failed_group_is_not_made,
             a_retry_counts_once_and_gets_the_same_answer,
+            a_sequence_of_another_batch_is_refused,
             a_sequence_that_fell_out_is_refused,
             a_sequence_is_forgotten_in_time,
             senders_do_not_share_sequences,
@@ -43,6 +44,9 @@ macro_rules! scenarios {
             a_batch_whose_deadline_passed_is_not_applied,
             an_empty_batch_is_answered,
             the_largest_batch_is_answered,
+            states_are_told_if_asked_for,
+            states_of_a_refused_group_are_as_they_stood,
+            states_of_a_retry_are_as_they_are_now,
         );
     };
     ($home:path: $($name:ident),* $(,)?) => {
@@ -93,7 +97,11 @@ fn with(act: Act, n: u64, take: Take<'static>) -> Take<'static> {
 /// A batch of groups of takes.
 pub(crate) fn batch(namespace: &str, groups: Vec<Vec<Take<'static>>>) -> Batch<'static> {
     let groups = groups.into_iter().map(|takes| Group { takes }).collect();
-    Batch { namespace: namespace.to_owned().into(), sender: None, wait_ms: None, groups }
+    Batch { namespace: namespace.to_owned().into(), sender: None, wait_ms: None, states: false, groups }
+}
+
+pub(crate) fn with_states(batch: Batch<'static>) -> Batch<'static> {
+    Batch { states: true, ..batch }
 }
 
 pub(crate) fn sent_by(proxy: u64, vm: u32, sequence: u64, batch: Batch<'static>) -> Batch<'static> {

@@ -1,7 +1,10 @@
 //! The scenarios. Each uses a namespace of its own.
 
 use super::*;
-use tidegate_config::wire::{GROUPS_MAX, KEY_BYTES_MAX, PROXY_SEEN_MS, REMEMBERED_MS, SEQUENCES_KEPT};
+use tidegate_config::wire::{
+    GROUPS_MAX, KEY_BYTES_MAX, PROXY_SEEN_MS, REMEMBERED_MS, SEQUENCES_KEPT, window_shift,
+};
+use tidegate_core::{Moment, State, Timestamp};
 
 /// A bucket that warms up counts otherwise; each store compares it with the core elsewhere.
 const ALGORITHMS: [&str; 6] = [
@@ -177,6 +180,14 @@ pub(crate) async fn a_retry_counts_once_and_gets_the_same_answer(home: &impl Hom
     assert!(next.now_ms >= first.now_ms + 500);
 }
 
+pub(crate) async fn a_sequence_of_another_batch_is_refused(home: &impl Home) {
+    let name = "a_sequence_of_another_batch_is_refused";
+    let sent = |takes: usize| sent_by(7, 1, 5, batch(name, vec![vec![one("10/1m", "ana"); takes]]));
+    send(home, &sent(1)).await.expect("an answer");
+    assert_eq!(send(home, &sent(2)).await, Err(StoreError::TooOld));
+    assert_eq!(remaining(home, name, one("10/1m", "ana")).await, 9, "charged once");
+}
+
 pub(crate) async fn a_sequence_that_fell_out_is_refused(home: &impl Home) {
     let name = "a_sequence_that_fell_out_is_refused";
     let sent = |sequence| sent_by(2, 1, sequence, batch(name, vec![vec![one("1000/1m", "ana")]]));
@@ -269,5 +280,85 @@ pub(crate) async fn the_largest_batch_is_answered(home: &impl Home) {
         for outcome in answered.groups.iter().flat_map(|group| group.takes.iter().enumerate()) {
             assert_eq!(outcome.1.remaining, 99 + outcome.0 as u64);
         }
+    }
+}
+
+/// What the core makes of a take.
+fn in_core(name: &str, state: Option<State>, now_ms: u64, take: &Take<'_>) -> State {
+    let at = Moment { now: Timestamp::from_ms(now_ms), shift: window_shift(name, take) };
+    let limit = &take.limit.limit;
+    match take.act {
+        Act::Take(manner) => limit.take(state, at, tidegate_core::Take { amount: take.n, manner }).1,
+        Act::Refund { receipt } => limit.refund(state.expect("a state"), at, receipt, take.n.get()),
+    }
+}
+
+pub(crate) async fn states_are_told_if_asked_for(home: &impl Home) {
+    let name = "states_are_told_if_asked_for";
+    let warming = r#"{"requests": 50, "per": "20s", "algorithm": "token_bucket", "warm_up": "20s"}"#;
+    for limit in ALGORITHMS.into_iter().chain([warming]) {
+        let silent = send(home, &batch(name, vec![vec![one(limit, "ana")]])).await.expect("an answer");
+        assert!(silent.groups[0].states.is_empty(), "{limit}: nobody asked");
+        let mut expected = Some(in_core(name, None, silent.now_ms, &one(limit, "ana")));
+        home.advance_ms(20);
+        let receipt = silent.groups[0].takes[0].receipt;
+        let groups = vec![
+            vec![one(limit, "ana"), force(9, one(limit, "ana"))],
+            vec![refund(1, receipt, one(limit, "ana")), refund(1, 0, one(limit, "bob"))],
+            vec![some(1, one(limit, "ana"))],
+        ];
+        let asked = with_states(batch(name, groups));
+        let answered = send(home, &asked).await.expect("an answer");
+        for (group, answer) in asked.groups.iter().zip(&answered.groups) {
+            for (take, outcome) in group.takes.iter().zip(&answer.takes) {
+                let changes = outcome.taken > 0 || matches!(take.act, Act::Refund { .. });
+                if changes && &*take.key == b"ana" {
+                    expected = Some(in_core(name, expected, answered.now_ms, take));
+                }
+            }
+            let told = |take: &Take<'_>| expected.clone().filter(|_| &*take.key == b"ana");
+            let told: Vec<_> = group.takes.iter().map(told).collect();
+            assert_eq!(answer.states, told, "{limit}: after the whole group");
+        }
+    }
+}
+
+pub(crate) async fn states_of_a_refused_group_are_as_they_stood(home: &impl Home) {
+    let name = "states_of_a_refused_group_are_as_they_stood";
+    for limit in ALGORITHMS {
+        let first = with_states(batch(name, vec![vec![all(3, one(limit, "ana"))]]));
+        let first = send(home, &first).await.expect("an answer");
+        let expected = Some(in_core(name, None, first.now_ms, &all(3, one(limit, "ana"))));
+        assert_eq!(first.groups[0].states, [expected.clone()], "{limit}");
+        let refused = vec![
+            vec![one(limit, "ana"), all(3, one(limit, "ana")), force(1, one(limit, "bob"))],
+            vec![all(3, one(limit, "ana"))],
+        ];
+        let refused = send(home, &with_states(batch(name, refused))).await.expect("an answer");
+        assert_eq!(refused.groups[0].states, [expected.clone(), expected.clone(), None], "{limit}");
+        assert_eq!(refused.groups[1].states, [expected], "{limit}: alone");
+    }
+}
+
+pub(crate) async fn states_of_a_retry_are_as_they_are_now(home: &impl Home) {
+    let name = "states_of_a_retry_are_as_they_are_now";
+    for (sequence, limit) in (1..).zip(ALGORITHMS) {
+        let groups =
+            || vec![vec![one(limit, "ana"), refund(1, 0, one(limit, "bob"))], vec![one(limit, "eve")]];
+        let sent = || with_states(sent_by(8, 1, sequence, batch(name, groups())));
+        let first = send(home, &sent()).await.expect("an answer");
+        let more =
+            send(home, &with_states(batch(name, vec![vec![one(limit, "ana")]]))).await.expect("an answer");
+        let again = send(home, &sent()).await.expect("an answer");
+        let takes = |answered: &Answered| -> Vec<Outcome> {
+            answered.groups.iter().flat_map(|group| group.takes.clone()).collect()
+        };
+        assert_eq!((again.now_ms, takes(&again)), (first.now_ms, takes(&first)), "{limit}");
+        assert_ne!(first.groups[0].states[0], more.groups[0].states[0], "{limit}");
+        assert_eq!(again.groups[0].states, [more.groups[0].states[0].clone(), None], "{limit}");
+        assert_eq!(again.groups[1].states, first.groups[1].states, "{limit}");
+        let silent = send(home, &sent_by(8, 1, sequence, batch(name, groups()))).await.expect("an answer");
+        assert_eq!(takes(&silent), takes(&first), "{limit}");
+        assert!(silent.groups.iter().all(|group| group.states.is_empty()), "{limit}: nobody asked");
     }
 }

@@ -16,10 +16,16 @@ pub(crate) const KEEP: &[&str] = &[
     "proxy_on_context_create",
     "proxy_on_vm_start",
     "proxy_on_configure",
-    // Flushes the metrics.
+    // Flushes the metrics, and speaks to the counter.
     "proxy_on_tick",
+    // The answer to a call: ours, in the SDK's place.
+    "proxy_on_http_call_response",
     "proxy_on_request_headers",
     "proxy_on_response_headers",
     // The filter has nothing to do here, but the SDK frees its context in it: without it every request leaks one.
     "proxy_on_delete",
 ];
+
+/// Exports of ours that take the place of the SDK's: ours, and the name that the host calls. The linker would not have
+/// two of one name.
+pub(crate) const INSTEAD: &[(&str, &str)] = &[("tidegate_on_http_call_response", "proxy_on_http_call_response")];

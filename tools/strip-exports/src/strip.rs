@@ -27,11 +27,20 @@ impl fmt::Display for StripError {
     }
 }
 
-/// Gives `wasm` back with only the exports named in `keep`, and without what is unreachable from those.
-pub(crate) fn strip(wasm: &[u8], keep: &[&str]) -> Result<Vec<u8>, StripError> {
+/// Gives `wasm` back with only the exports named in `keep`, and without what is unreachable from those. First, the
+/// left of each pair in `instead` takes the name on the right, and whatever had that name loses it.
+pub(crate) fn strip(wasm: &[u8], keep: &[&str], instead: &[(&str, &str)]) -> Result<Vec<u8>, StripError> {
     let mut module =
         Module::from_buffer(wasm).map_err(|error| StripError::NotAModule(format!("{error:#}")))?;
 
+    for (ours, name) in instead {
+        let id = |name: &str| module.exports.iter().find(|export| export.name == name).map(walrus::Export::id);
+        let Some(ours) = id(ours) else { return Err(StripError::Missing(vec![(*ours).to_owned()])) };
+        if let Some(theirs) = id(name) {
+            module.exports.delete(theirs);
+        }
+        (*name).clone_into(&mut module.exports.get_mut(ours).name);
+    }
     let missing = missing_exports(&module, keep);
     if !missing.is_empty() {
         return Err(StripError::Missing(missing));
@@ -97,7 +106,7 @@ mod tests {
     fn only_the_named_exports_stay_and_what_the_others_used_goes() {
         let wasm = module_exporting(&["wanted", "unwanted"]);
 
-        let stripped = strip(&wasm, &["memory", "wanted"]).unwrap();
+        let stripped = strip(&wasm, &["memory", "wanted"], &[]).unwrap();
 
         assert_eq!(export_names(&stripped), ["memory", "wanted"]);
         assert_eq!(import_names(&stripped), ["for_wanted"]);
@@ -107,16 +116,28 @@ mod tests {
     fn an_export_that_is_not_a_function_goes_too() {
         let wasm = module_exporting(&["wanted"]);
 
-        let stripped = strip(&wasm, &["wanted"]).unwrap();
+        let stripped = strip(&wasm, &["wanted"], &[]).unwrap();
 
         assert_eq!(export_names(&stripped), ["wanted"]);
+    }
+
+    #[test]
+    fn an_export_takes_the_place_of_another() {
+        let wasm = module_exporting(&["ours", "theirs"]);
+
+        let stripped = strip(&wasm, &["theirs"], &[("ours", "theirs")]).unwrap();
+
+        assert_eq!(export_names(&stripped), ["theirs"]);
+        assert_eq!(import_names(&stripped), ["for_ours"]);
+        let error = strip(&wasm, &["theirs"], &[("lost", "theirs")]).unwrap_err();
+        assert_eq!(error, StripError::Missing(vec!["lost".into()]));
     }
 
     #[test]
     fn every_missing_name_is_reported_at_once() {
         let wasm = module_exporting(&["wanted"]);
 
-        let error = strip(&wasm, &["wanted", "gone", "lost"]).unwrap_err();
+        let error = strip(&wasm, &["wanted", "gone", "lost"], &[]).unwrap_err();
 
         assert_eq!(error, StripError::Missing(vec!["gone".into(), "lost".into()]));
         assert!(error.to_string().contains("does not export gone, lost, which"));
@@ -127,14 +148,14 @@ mod tests {
     fn a_filter_that_lost_proxy_on_delete_is_refused() {
         let rest: Vec<_> = KEEP.iter().copied().filter(|name| *name != "proxy_on_delete").collect();
 
-        let error = strip(&module_exporting(&rest), KEEP).unwrap_err();
+        let error = strip(&module_exporting(&rest), KEEP, &[]).unwrap_err();
 
         assert_eq!(error, StripError::Missing(vec!["proxy_on_delete".into()]));
     }
 
     #[test]
     fn what_is_not_wasm_is_refused_with_a_reason() {
-        let error = strip(b"#!/bin/sh", KEEP).unwrap_err();
+        let error = strip(b"#!/bin/sh", KEEP, &[]).unwrap_err();
 
         assert!(error.to_string().starts_with("this is not a wasm module: "), "{error}");
     }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 
-use tidegate_core::{Limit, Manner, Outcome, REQUESTS_MAX, Retry, Window};
+use tidegate_core::{Limit, Manner, Outcome, REQUESTS_MAX, Retry, State, Window};
 
 use crate::config::is_namespace;
 use crate::errors::{ConfigError, ConfigErrors};
@@ -139,6 +139,11 @@ impl<'a> Reader<'a> {
         let wait_ms = self
             .option(|reader| u32::try_from(reader.number()?).ok().filter(|ms| (1..=WAIT_MS_MAX).contains(ms)))
             .ok_or_else(|| Wrong::range("wait_ms", 1, WAIT_MS_MAX.into()))?;
+        let states = match self.byte() {
+            Some(0) => false,
+            Some(1) => true,
+            _ => return Err(Wrong::range("states", 0, 1)),
+        };
         let too_many = || Wrong::new("groups", format!("must have at most {GROUPS_MAX} items"));
         let length = self.length_to(GROUPS_MAX).ok_or_else(too_many)?;
         let mut groups = Vec::with_capacity(length);
@@ -150,7 +155,7 @@ impl<'a> Reader<'a> {
             groups.push(group);
         }
         self.group = None;
-        Ok(Batch { namespace: namespace.into(), sender, wait_ms, groups })
+        Ok(Batch { namespace: namespace.into(), sender, wait_ms, states, groups })
     }
 
     fn sender(&mut self) -> Option<Sender> {
@@ -248,8 +253,19 @@ impl<'a> Reader<'a> {
         let epoch = self.number()?;
         let proxies = u32::try_from(self.number()?).ok()?;
         let rules_off = self.list(|reader| reader.text_to(usize::MAX).map(str::to_owned))?;
-        let groups = self.list(|reader| Some(GroupAnswer { takes: reader.list(Self::outcome)? }))?;
+        let groups = self.list(Self::group_answer)?;
         Some(Answer { now_ms, epoch, proxies, rules_off, groups })
+    }
+
+    fn group_answer(&mut self) -> Option<GroupAnswer> {
+        let takes = self.list(Self::outcome)?;
+        let states = self.list(|reader| reader.option(Self::state))?;
+        (states.is_empty() || states.len() == takes.len()).then_some(GroupAnswer { takes, states })
+    }
+
+    fn state(&mut self) -> Option<State> {
+        let kind = self.byte()?;
+        State::from_bytes(kind, self.bytes_to(usize::MAX)?).ok()
     }
 
     /// A list of any length. It grows with what is really there: each item has at least one byte.

@@ -17,6 +17,7 @@ impl Batch<'_> {
             out.number(sender.sequence);
         });
         out.option(self.wait_ms, |out, ms| out.number(ms.into()));
+        out.byte(self.states.into());
         out.length(self.groups.len());
         for group in &self.groups {
             out.length(group.takes.len());
@@ -44,6 +45,13 @@ impl Answer {
             out.length(group.takes.len());
             for outcome in &group.takes {
                 out.outcome(outcome);
+            }
+            out.length(group.states.len());
+            for state in &group.states {
+                out.option(state.as_ref(), |out, state| {
+                    out.byte(state.kind());
+                    out.bytes(&state.contents());
+                });
             }
         }
         out.0

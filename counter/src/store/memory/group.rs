@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use tidegate_config::wire::{Act, GroupAnswer, Take};
+use tidegate_config::wire::{Act, Take};
 use tidegate_core::slot::{Contents, Entry, EntryId, Placed, Slot};
 use tidegate_core::{Manner, Moment, Outcome, Retry, State, Take as CoreTake, Timestamp};
 
@@ -33,7 +33,7 @@ struct Found {
 }
 
 /// Judges every take; writes only if none fails the group.
-pub(super) fn judge(asked: &[Asked<'_>], locked: &mut Locked<'_>, counts: &Counts) -> GroupAnswer {
+pub(super) fn judge(asked: &[Asked<'_>], locked: &mut Locked<'_>, counts: &Counts) -> Vec<Outcome> {
     let mut judged: Vec<Judged> = Vec::with_capacity(asked.len());
     for (index, this) in asked.iter().enumerate() {
         let earlier = asked.iter().zip(&judged).take(index).rev();
@@ -63,16 +63,21 @@ pub(super) fn judge(asked: &[Asked<'_>], locked: &mut Locked<'_>, counts: &Count
             }
         }
     }
-    GroupAnswer { takes: judged.into_iter().map(|judged| judged.outcome).collect() }
+    judged.into_iter().map(|judged| judged.outcome).collect()
 }
 
 /// Nothing is charged: each tells its counter as it stands.
-fn failed(asked: &[Asked<'_>], judged: &[Judged], locked: &mut Locked<'_>) -> GroupAnswer {
+fn failed(asked: &[Asked<'_>], judged: &[Judged], locked: &mut Locked<'_>) -> Vec<Outcome> {
     let takes = asked.iter().zip(judged).map(|(asked, judged)| Outcome {
         retry: judged.outcome.retry,
         ..asked.peek(asked.find(locked).state)
     });
-    GroupAnswer { takes: takes.collect() }
+    takes.collect()
+}
+
+/// What the next take of each counter would start from.
+pub(super) fn states(asked: &[Asked<'_>], locked: &mut Locked<'_>) -> Vec<Option<State>> {
+    asked.iter().map(|asked| asked.find(locked).state).collect()
 }
 
 fn count(counter: &AtomicU64) {

@@ -14,7 +14,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use tidegate_config::wire::Batch;
+use tidegate_config::wire::{Batch, GroupAnswer};
 use tidegate_core::Timestamp;
 
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -91,13 +91,37 @@ impl<C: Clock> MemoryStore<C> {
         };
         let proxies = self.proxies.see(&batch.namespace, sender.proxy, now);
         self.senders.once(&batch.namespace, sender, now, |recalled| match recalled {
-            Recalled { now_ms, groups: Some(groups) } => Answered { now_ms, groups, ..answered(proxies) },
-            Recalled { groups: None, .. } => Answered { groups: self.judge(batch, now), ..answered(proxies) },
+            Recalled { now_ms, groups: Some(groups) } => {
+                Ok(Answered { now_ms, groups: self.again(batch, groups, now)?, ..answered(proxies) })
+            }
+            Recalled { groups: None, .. } => {
+                Ok(Answered { groups: self.judge(batch, now), ..answered(proxies) })
+            }
         })
     }
 
-    fn judge(&self, batch: &Batch<'_>, now: Timestamp) -> Vec<tidegate_config::wire::GroupAnswer> {
-        batch.groups.iter().map(|group| self.table.judge(&batch.namespace, group, now)).collect()
+    fn judge(&self, batch: &Batch<'_>, now: Timestamp) -> Vec<GroupAnswer> {
+        batch.groups.iter().map(|group| self.table.judge(batch, group, now)).collect()
+    }
+
+    /// An answer that was given before, with the states as they are now.
+    fn again(
+        &self,
+        batch: &Batch<'_>,
+        mut groups: Vec<GroupAnswer>,
+        now: Timestamp,
+    ) -> Result<Vec<GroupAnswer>, StoreError> {
+        let asked = batch.groups.iter().map(|group| group.takes.len());
+        if !asked.eq(groups.iter().map(|answer| answer.takes.len())) {
+            // The sequence was another batch's: whatever that took, this is not its answer.
+            return Err(StoreError::TooOld);
+        }
+        if batch.states {
+            for (group, answer) in batch.groups.iter().zip(&mut groups) {
+                answer.states = self.table.states(batch, group, now);
+            }
+        }
+        Ok(groups)
     }
 }
 

@@ -44,7 +44,7 @@ struct Ring {
 struct Remembered {
     sequence: u64,
     at_ms: u64,
-    /// The groups of the answer; empty if nothing is remembered here, or no longer.
+    /// The groups of the answer, without states; empty if nothing is remembered here, or no longer.
     answer: Box<[u8]>,
 }
 
@@ -67,7 +67,7 @@ impl Senders {
         namespace: &str,
         sender: Sender,
         now: Timestamp,
-        apply: impl FnOnce(Recalled) -> Answered,
+        apply: impl FnOnce(Recalled) -> Result<Answered, StoreError>,
     ) -> Result<Answered, StoreError> {
         let now_ms = now.ms();
         let spread = sender.proxy ^ u64::from(sender.vm);
@@ -84,9 +84,9 @@ impl Senders {
         }
         let ring = shard.rings.entry(key).or_insert_with(Ring::new);
         if let Some(recalled) = ring.recall(sender.sequence, now_ms)? {
-            return Ok(apply(recalled));
+            return apply(recalled);
         }
-        let answered = apply(Recalled { now_ms, groups: None });
+        let answered = apply(Recalled { now_ms, groups: None })?;
         ring.remember(sender.sequence, now_ms, &answered);
         Ok(answered)
     }
@@ -130,7 +130,12 @@ impl Ring {
     }
 
     fn remember(&mut self, sequence: u64, now_ms: u64, answered: &Answered) {
-        let answer = answered.clone().with_rules_off(Vec::new()).to_postcard().into_boxed_slice();
+        let mut answer = answered.clone().with_rules_off(Vec::new());
+        for group in &mut answer.groups {
+            // They may be long, and a retry wants them as they are then.
+            group.states = Vec::new();
+        }
+        let answer = answer.to_postcard().into_boxed_slice();
         self.last_ms = now_ms;
         self.bytes += answer.len();
         let place = self.place(sequence);

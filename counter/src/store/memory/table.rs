@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_config::WhenFull;
-use tidegate_config::wire::{Group, GroupAnswer, Take, limit_tag, subject_hash, window_shift};
+use tidegate_config::wire::{Batch, Group, GroupAnswer, Take, limit_tag, subject_hash, window_shift};
 use tidegate_core::slot::{Contents, ENTRIES, EntryId, LargeSlot, Slot, SmallSlot};
-use tidegate_core::{Moment, Timestamp};
+use tidegate_core::{Moment, State, Timestamp};
 
 use super::Size;
 use super::group::{self, Asked};
@@ -83,9 +83,21 @@ impl Table {
     }
 
     /// Judges a group, and charges it if nothing is refused.
-    pub(super) fn judge(&self, namespace: &str, group: &Group<'_>, now: Timestamp) -> GroupAnswer {
-        let asked: Vec<Asked<'_>> = group.takes.iter().map(|take| self.asked(namespace, take, now)).collect();
-        group::judge(&asked, &mut self.lock(&asked), &self.displaced)
+    pub(super) fn judge(&self, batch: &Batch<'_>, group: &Group<'_>, now: Timestamp) -> GroupAnswer {
+        let asked = self.asked_all(batch, group, now);
+        let locked = &mut self.lock(&asked);
+        let takes = group::judge(&asked, locked, &self.displaced);
+        GroupAnswer { takes, states: if batch.states { group::states(&asked, locked) } else { Vec::new() } }
+    }
+
+    /// The states of a group's counters as they are now.
+    pub(super) fn states(&self, batch: &Batch<'_>, group: &Group<'_>, now: Timestamp) -> Vec<Option<State>> {
+        let asked = self.asked_all(batch, group, now);
+        group::states(&asked, &mut self.lock(&asked))
+    }
+
+    fn asked_all<'a>(&self, batch: &Batch<'_>, group: &'a Group<'a>, now: Timestamp) -> Vec<Asked<'a>> {
+        group.takes.iter().map(|take| self.asked(&batch.namespace, take, now)).collect()
     }
 
     /// What a take means here. All limits of one rule and key have their counters in one slot of each kind.

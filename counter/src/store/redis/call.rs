@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::Cmd;
 use tidegate_config::wire::{Act, Batch, GroupAnswer, N_MAX, NUMBER_MAX, SEQUENCES_KEPT, Take, window_shift};
-use tidegate_core::{Algorithm, Limit, Manner, Outcome, Retry, Window};
+use tidegate_core::{Algorithm, Limit, Manner, Outcome, Retry, State, Window};
 
 use super::names::Names;
 use super::numbers::{self, ENDLESS, Numbers};
@@ -92,6 +92,7 @@ impl Caller {
         let place = batch.sender.map(|sender| sender.sequence % SEQUENCES_KEPT);
         put::<1>(&mut packed, place.unwrap_or(NO_SENDER.into()));
         put::<7>(&mut packed, batch.sender.map_or(0, |sender| sender.sequence));
+        packed.push(batch.states.into());
         packed.extend(uses(batch));
         let mut indices = HashMap::with_capacity(takes);
         for group in &batch.groups {
@@ -239,10 +240,14 @@ impl Said {
                 }
                 let group = |takes: usize| -> Option<GroupAnswer> {
                     let takes = (0..takes).map(|_| outcome(&mut numbers)).collect::<Option<_>>()?;
-                    Some(GroupAnswer { takes })
+                    Some(GroupAnswer { takes, states: Vec::new() })
                 };
-                let groups = batch.groups.iter().map(|asked| asked.takes.len()).map(group);
-                Some(Self::Applied { epoch, now_ms, groups: groups.collect::<Option<_>>()? })
+                let asked = batch.groups.iter().map(|asked| asked.takes.len());
+                let mut groups = asked.map(group).collect::<Option<Vec<_>>>()?;
+                if batch.states {
+                    read_states(numbers.rest(), &mut groups)?;
+                }
+                Some(Self::Applied { epoch, now_ms, groups })
             }
             _ => None,
         }
@@ -258,6 +263,19 @@ fn outcome(numbers: &mut Numbers<'_>) -> Option<Outcome> {
         more => Retry::After(more - 1),
     };
     Some(Outcome { taken, remaining, reset_ms, retry, receipt: next()? })
+}
+
+/// One text for each take. What is no state is as good as none, to the script too.
+fn read_states(bytes: &[u8], groups: &mut [GroupAnswer]) -> Option<()> {
+    let mut texts = numbers::read(bytes)?;
+    for group in groups {
+        for _ in 0..group.takes.len() {
+            let state = texts.next_text()?.split_first();
+            let state = state.and_then(|(kind, contents)| State::from_bytes(*kind, contents).ok());
+            group.states.push(state);
+        }
+    }
+    (texts.len() == 0).then_some(())
 }
 
 fn get<const N: usize>(rest: &mut &[u8]) -> Option<u64> {

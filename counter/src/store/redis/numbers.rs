@@ -1,9 +1,9 @@
-//! The script's numbers: a `MessagePack` array of whole numbers, as the server's own library writes it.
+//! The script's numbers and texts: a `MessagePack` array of either, as the server's own library writes it.
 
 /// How -1 is read: never, or endless.
 pub(super) const ENDLESS: u64 = u64::MAX;
 
-/// Numbers of an array, one after the other.
+/// Numbers or texts of an array, one after the other.
 pub(super) struct Numbers<'a> {
     left: usize,
     rest: &'a [u8],
@@ -23,7 +23,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Numbers<'_>> {
     Some(Numbers { left: usize::try_from(left).ok()?, rest })
 }
 
-impl Numbers<'_> {
+impl<'a> Numbers<'a> {
     /// How many are left.
     pub(super) fn len(&self) -> usize {
         self.left
@@ -43,6 +43,28 @@ impl Numbers<'_> {
             0xcf => big_endian::<8>(&mut self.rest),
             _ => None,
         }
+    }
+
+    /// The next; none if there is none, or it is no text.
+    pub(super) fn next_text(&mut self) -> Option<&'a [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        let (head, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        let length = match head {
+            0xa0..=0xbf => u64::from(head & 0x1f),
+            0xd9 => big_endian::<1>(&mut self.rest)?,
+            0xda => big_endian::<2>(&mut self.rest)?,
+            0xdb => big_endian::<4>(&mut self.rest)?,
+            _ => return None,
+        };
+        let (text, rest) = self.rest.split_at_checked(usize::try_from(length).ok()?)?;
+        self.rest = rest;
+        Some(text)
+    }
+
+    /// What follows those that were read.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 }
 
@@ -68,6 +90,30 @@ mod tests {
             assert_eq!(numbers.next(), Some(expected));
         }
         assert_eq!(numbers.next(), None, "a form that no number of ours has");
+    }
+
+    #[test]
+    fn texts_of_every_length_are_read() {
+        let lengths = [0, 31, 32, 255, 256, 65_536];
+        let mut bytes = vec![0x96];
+        for length in lengths {
+            let head = match length {
+                0..32 => vec![0xa0 | u8::try_from(length).expect("short")],
+                32..256 => vec![0xd9, u8::try_from(length).expect("short")],
+                256..65_536 => vec![0xda, 1, 0],
+                _ => vec![0xdb, 0, 1, 0, 0],
+            };
+            bytes.extend(head);
+            bytes.extend(vec![7; length]);
+        }
+        bytes.push(9);
+        let mut texts = read(&bytes).expect("an array");
+        for length in lengths {
+            assert_eq!(texts.next_text().map(<[u8]>::len), Some(length));
+        }
+        assert_eq!((texts.next_text(), texts.rest()), (None, [9].as_slice()));
+        assert_eq!(read(&[0x91, 0xa2, 1]).expect("an array").next_text(), None, "cut short");
+        assert_eq!(read(&[0x91, 0x07]).expect("an array").next_text(), None, "a number");
     }
 
     #[test]

@@ -14,6 +14,12 @@ if not_after > 0 and now > not_after then
   return pack('<c1I6', 'L', now)
 end
 
+-- If the batch asks for them: states of all groups so far, and the counters of the group at hand.
+local told, counters
+if tells_states == 1 then
+  told, counters = {}, {}
+end
+
 local ring = field ~= NO_SENDER and KEYS[#KEYS]
 if ring then
   local remembered = redis.call('HGET', ring, field)
@@ -21,7 +27,19 @@ if ring then
     local its_sequence, applied_at = unpack_bytes('<I7I6', remembered)
     if now - applied_at < REMEMBERED_MS then
       if its_sequence == sequence then
-        return 'A' .. (redis.call('GET', KEYS[1]) or new_epoch) .. remembered:sub(8)
+        local answer = 'A' .. (redis.call('GET', KEYS[1]) or new_epoch) .. remembered:sub(8)
+        if not told then
+          return answer
+        end
+        -- States are not remembered, for they may be long: they are told as they are now.
+        local states = redis.call('MGET', unpack(KEYS, 1, #KEYS - 1))
+        while position <= #input do
+          local its_act, algorithm, counter = unpack_bytes('<BBI2', input, position + 2)
+          told[#told + 1] = states[counter] or ''
+          position = position + 26 + (algorithm == TOKEN_BUCKET and 12 or algorithm == SLIDING_BUCKETS and 1 or 0)
+            + (its_act == REFUND and 7 or 0)
+        end
+        return answer .. cmsgpack.pack(told)
       elseif its_sequence > sequence then
         return pack('<c1I6', 'O', now)
       end
@@ -65,6 +83,9 @@ while position <= length do
     retries, before = {}, {}
   end
   index = index + 1
+  if told then
+    counters[index] = counter
+  end
 
   local old, manner = states[counter], act
   local state, expires
@@ -141,6 +162,11 @@ while position <= length do
       end
       position, answered, looking = first, first_answer, true
     else
+      if told then
+        for i = 1, index do
+          told[#told + 1] = states[counters[i]] or ''
+        end
+      end
       first, first_answer, failed, looking = position, answered, false, false
       retries, before = nil, nil
     end
@@ -164,4 +190,4 @@ end
 if begins_epoch then
   redis.call('SET', KEYS[1], epoch, 'PX', EPOCH_MS)
 end
-return 'A' .. epoch .. answer
+return told and 'A' .. epoch .. answer .. cmsgpack.pack(told) or 'A' .. epoch .. answer
