@@ -180,7 +180,8 @@ impl Ask {
     ) -> (Outcome, State) {
         let limit = self.enforced_limit(counted);
         let moment = counted.moment(&self.identity, clock.of(self.home));
-        let Found { state, inherits_until_s } = self.find(slot, (counted, self.part()), &limit, clock, judged);
+        let Found { state, inherits_until_s } =
+            self.find(slot, (counted, self.part()), &limit, clock, judged);
         let state = match NonZeroU64::new(owed) {
             Some(owed) => Some(limit.take(state, moment, Take::force(owed)).1),
             None => state,
@@ -199,7 +200,8 @@ impl Ask {
         judged: &mut Judged,
     ) -> (Outcome, State) {
         let moment = counted.moment(&self.identity, clock.fleet);
-        let Found { state, inherits_until_s } = self.find(slot, (counted, Part::Counted), &counted.limit, clock, judged);
+        let Found { state, inherits_until_s } =
+            self.find(slot, (counted, Part::Counted), &counted.limit, clock, judged);
         let own = slot.find(self.id(counted, Part::Unacknowledged).fingerprint).and_then(Result::ok);
         let used = own.as_ref().map_or(0, |own| counted.unacknowledged.used(own, moment));
         let state = match NonZeroU64::new(used) {

@@ -236,11 +236,7 @@ impl Lease {
         }
     }
 
-    fn hold(
-        &mut self,
-        held: [Option<(u64, Timestamp)>; LIMITS_MAX],
-        grants: &[Option<Grant>; LIMITS_MAX],
-    ) {
+    fn hold(&mut self, held: [Option<(u64, Timestamp)>; LIMITS_MAX], grants: &[Option<Grant>; LIMITS_MAX]) {
         for (known, new) in self.held.iter_mut().zip(held) {
             *known = new.or(*known);
         }
