@@ -426,6 +426,8 @@ fn ask_fleet(
             Decision::Made { act, cases } => {
                 if act.is_admission() {
                     fleet.book(&cases, clock, true, &mut books.metrics);
+                } else {
+                    fleet.book_denied(&cases, clock, &mut books.metrics);
                 }
                 return Ok(act);
             }

@@ -158,11 +158,19 @@ impl Fleet {
         self.circuit.retry_ms(clock.monotonic)
     }
 
+    /// Books denials that the counter must be told of, because their rule counts them.
+    pub(crate) fn book_denied(&mut self, cases: &[Case], clock: &Clock, metrics: &mut Metrics) {
+        let is_reported = |case: &&Case| case.ask.home != Home::Table && case.is_reported_denial();
+        for case in cases.iter().filter(is_reported) {
+            let judged = Some(&case.judged).filter(|_| case.ask.home == Home::Synced);
+            self.outbox.report(&case.ask, judged, (clock, clock.monotonic), metrics);
+        }
+    }
+
     /// Books what a request was admitted by: grants that it spent, and what the counter must be told.
     pub(crate) fn book(&mut self, cases: &[Case], clock: &Clock, reports: bool, metrics: &mut Metrics) {
         for case in cases.iter().filter(|case| !case.judged.is_refused()) {
             match case.ask.home {
-                Home::Table | Home::Counter => {}
                 Home::Leased => self.leases.spent(case),
                 Home::Synced => {
                     // The next tick is as good as due, if no other comes in time.
@@ -173,7 +181,7 @@ impl Fleet {
                 Home::FallBack { .. } if reports => {
                     self.outbox.report(&case.ask, Some(&case.judged), (clock, clock.monotonic), metrics);
                 }
-                Home::FallBack { .. } => {}
+                Home::Table | Home::Counter | Home::FallBack { .. } => {}
             }
         }
     }
