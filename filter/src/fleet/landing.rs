@@ -7,7 +7,7 @@
 use super::flight::{self, Flight, Item, Said};
 use super::outbox::{Refund, Report};
 use super::waiting::{Fate, Waiter, is_granted};
-use super::{Done, FallBack, Fleet, LOST_MS};
+use super::{CLOCK_NEWS_MS, Done, FallBack, Fleet, LOST_MS};
 use crate::ask::{Ask, Case, Home};
 use crate::charge::update;
 use crate::clock::Clock;
@@ -16,7 +16,7 @@ use crate::denials::Denial;
 use crate::headers::Headers;
 use crate::host::Host;
 use crate::metrics::Metric;
-use crate::table::HostKind;
+use crate::table::{HostKind, Table};
 use tidegate_config::GlobalMode;
 use tidegate_config::wire::Answer;
 use tidegate_core::Timestamp;
@@ -86,7 +86,7 @@ impl Fleet {
             let is_own = self.host_kind == HostKind::Kong && flight.items.iter().any(is_waiter);
             return self.crash(host, flight, failed, is_own, clock, books);
         };
-        let is_new_epoch = self.learn(&flight, answer, clock, books);
+        let is_new_epoch = self.learn(host, &flight, answer, clock, books);
         let told = Told {
             asked_at: flight.first_sent,
             counter_now: Timestamp::from_ms(answer.now_ms),
@@ -110,7 +110,14 @@ impl Fleet {
     }
 
     /// What an answer says to everybody; whether the counter has lost what it knew.
-    fn learn(&mut self, flight: &Flight, answer: &Answer, clock: &Clock, books: &mut Books) -> bool {
+    fn learn(
+        &mut self,
+        host: &impl Host,
+        flight: &Flight,
+        answer: &Answer,
+        clock: &Clock,
+        books: &mut Books,
+    ) -> bool {
         if self.circuit.succeed() {
             log::info!("the counter \"{}\" answers again", self.counter.cluster);
         }
@@ -122,6 +129,11 @@ impl Fleet {
         // The answer to a retry is as old as the first try.
         if let (Some((_, sent)), false) = (flight.under_way, flight.is_retry) {
             self.to_fleet.learn(Timestamp::from_ms(answer.now_ms), sent, clock.monotonic);
+            let ms = self.to_fleet.ms();
+            if self.published.is_none_or(|known| known.abs_diff(ms) > CLOCK_NEWS_MS) {
+                self.published = Some(ms);
+                Table::set_fleet_clock(host, ms);
+            }
         }
         let is_new = self.epoch.is_some_and(|epoch| epoch != answer.epoch);
         self.epoch = Some(answer.epoch);
@@ -155,7 +167,7 @@ impl Fleet {
                 cases.iter().map(|case| Refund::whole(&case.ask, &case.judged)).collect();
             match books.decide(host, waiter.here, cases, waiter.shadow, (clock, None)) {
                 Decision::Made { act, cases } if act.is_admission() => {
-                    self.book(&cases, clock, true, &mut books.metrics);
+                    self.book(&cases, clock, &mut books.metrics);
                     act
                 }
                 Decision::Made { act, cases } => {
@@ -257,18 +269,20 @@ impl Fleet {
         }
         let mut asks = std::mem::take(&mut waiter.here);
         asks.extend(waiter.asked.iter().cloned());
-        let act = self.without(host, asks, waiter.shadow.take(), reports, clock, books);
+        // What the counter may have charged is put right when it answers.
+        let unreported = if reports { &[][..] } else { &waiter.asked };
+        let act = self.without(host, asks, waiter.shadow.take(), unreported, clock, books);
         waiter.fate = if act.is_admission() { Fate::Admitted } else { Fate::Gone };
         Some(Done { stream: waiter.stream, slip: std::rc::Rc::clone(&waiter.slip), act })
     }
 
-    /// Decides about asks of which the counter cannot be asked.
+    /// Decides about asks of which the counter cannot be asked. It is told later, but for those that are `unreported`.
     pub(crate) fn without(
         &mut self,
         host: &impl Host,
         asks: Vec<Ask>,
         mut shadow: Option<Denied>,
-        reports: bool,
+        unreported: &[Ask],
         clock: &Clock,
         books: &mut Books,
     ) -> crate::decide::Act {
@@ -298,14 +312,16 @@ impl Fleet {
             return Books::deny(&denied, clock);
         }
         match books.decide(host, here, Vec::new(), shadow, (clock, None)) {
-            Decision::Made { act, cases } => {
+            Decision::Made { act, mut cases } => {
+                let is_reported = |ask: &Ask| !unreported.iter().any(|other| other.is_about_the_same(ask));
+                cases.retain(|case| is_reported(&case.ask));
                 if act.is_admission() {
-                    self.book(&cases, clock, reports, &mut books.metrics);
-                    for ask in passed.iter().filter(|_| reports) {
+                    self.book(&cases, clock, &mut books.metrics);
+                    for ask in passed.iter().filter(|ask| is_reported(ask)) {
                         let times = (clock, clock.monotonic);
                         self.outbox.report(ask, None, times, &mut books.metrics);
                     }
-                } else if reports {
+                } else {
                     self.book_denied(&cases, clock, &mut books.metrics);
                 }
                 act

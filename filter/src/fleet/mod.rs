@@ -5,6 +5,7 @@
 //! same number, so that nothing is counted twice; until it is answered nobody waits. On Kong a call belongs to the
 //! request that makes it, so each that waits makes its own, and all else goes from the tick.
 
+pub(crate) mod asking;
 mod circuit;
 mod flight;
 mod landing;
@@ -21,6 +22,7 @@ use crate::metrics::{Metric, Metrics};
 use crate::planted::{self, Bug};
 use crate::table::{HostKind, Table, TableError};
 use circuit::Circuit;
+use core::cell::Cell;
 use flight::{Flight, Item};
 use leases::Leases;
 use outbox::Outbox;
@@ -42,6 +44,8 @@ const POLL_MS: u64 = 5_000;
 const LEASE_TICK_MS: u64 = 100;
 /// A failed call is made again for so long: a little less than the counter remembers it.
 const RETRIED_MS_MAX: u64 = REMEMBERED_MS - 10_000;
+/// VMs tell each other of the counter's clock when it is so much from what they said before.
+const CLOCK_NEWS_MS: u64 = 250;
 /// A call whose answer is so much overdue will have none: the host has dropped it.
 const LOST_MS: u64 = 5_000;
 
@@ -57,6 +61,8 @@ pub(crate) struct Fleet {
     /// From the monotonic clock to the counter's, and to the proxy's own.
     to_fleet: Offset,
     to_wall: Offset,
+    /// What the VMs of this proxy have told each other of the first.
+    published: Option<i64>,
     circuit: Circuit,
     flight: Option<Flight>,
     /// Calls that requests of Kong have made for themselves.
@@ -68,6 +74,8 @@ pub(crate) struct Fleet {
     epoch: Option<u64>,
     rules_off: Vec<String>,
     tick_ms: u64,
+    /// When the monotonic clock was last looked at.
+    latest: Cell<Timestamp>,
     /// When it last tried to speak to the counter.
     spoke_at: Option<Timestamp>,
 }
@@ -99,6 +107,7 @@ impl Fleet {
     ) -> Result<Self, TableError> {
         let wall = now(host).unwrap_or(Timestamp::from_ms(0));
         let to_wall = Offset::between(monotonic(host).unwrap_or(wall), wall);
+        let published = Table::fleet_clock(host);
         Ok(Self {
             headers: headers(&counter),
             counter,
@@ -107,7 +116,8 @@ impl Fleet {
             proxy: proxy_number(table.secret()),
             vm: Table::vm_number(host)?,
             sequence: 0,
-            to_fleet: to_wall,
+            to_fleet: published.map_or(to_wall, Offset::from_ms),
+            published,
             to_wall,
             circuit: Circuit::Closed,
             flight: None,
@@ -119,6 +129,7 @@ impl Fleet {
             epoch: None,
             rules_off: Vec::new(),
             tick_ms,
+            latest: Cell::new(monotonic(host).unwrap_or(wall)),
             spoke_at: None,
         })
     }
@@ -126,7 +137,18 @@ impl Fleet {
     /// Now, by one look at the monotonic clock.
     pub(crate) fn clock(&self, host: &impl Host) -> Result<Clock, Status> {
         let monotonic = monotonic(host)?;
-        Ok(Clock { wall: self.to_wall.apply(monotonic), fleet: self.to_fleet.apply(monotonic), monotonic })
+        self.latest.set(monotonic);
+        Ok(self.clock_at(monotonic))
+    }
+
+    /// When it was last looked at. For those who cannot wait for a clock that the host hands out again.
+    pub(crate) fn latest_clock(&self) -> Clock {
+        self.clock_at(self.latest.get())
+    }
+
+    fn clock_at(&self, monotonic: Timestamp) -> Clock {
+        let (wall, fleet) = (self.to_wall.apply(monotonic), self.to_fleet.apply(monotonic));
+        Clock { wall, fleet, monotonic }
     }
 
     pub(crate) fn rules_off(&self) -> &[String] {
@@ -168,7 +190,7 @@ impl Fleet {
     }
 
     /// Books what a request was admitted by: grants that it spent, and what the counter must be told.
-    pub(crate) fn book(&mut self, cases: &[Case], clock: &Clock, reports: bool, metrics: &mut Metrics) {
+    pub(crate) fn book(&mut self, cases: &[Case], clock: &Clock, metrics: &mut Metrics) {
         for case in cases.iter().filter(|case| !case.judged.is_refused()) {
             match case.ask.home {
                 Home::Leased => self.leases.spent(case),
@@ -178,10 +200,10 @@ impl Fleet {
                     let due = after(clock.monotonic, wait_ms);
                     self.outbox.report(&case.ask, Some(&case.judged), (clock, due), metrics);
                 }
-                Home::FallBack { .. } if reports => {
+                Home::FallBack { .. } => {
                     self.outbox.report(&case.ask, Some(&case.judged), (clock, clock.monotonic), metrics);
                 }
-                Home::Table | Home::Counter | Home::FallBack { .. } => {}
+                Home::Table | Home::Counter => {}
             }
         }
     }

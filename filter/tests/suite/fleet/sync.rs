@@ -94,3 +94,17 @@ fn an_exhausted_limit_needs_no_calls_but_the_poll() {
     vm.tick(100, &mut counter);
     assert_eq!(counter.senders.len(), calls + 1, "after five seconds it asks what is new");
 }
+
+#[test]
+fn a_vm_that_starts_knows_the_clock_that_its_proxy_has_learned() {
+    let mut counter = counter();
+    counter.now_ms += 3 * 3_600_000;
+    let mut one = Vm::new(&sync());
+    one.tick(100, &mut counter);
+    for _ in 0..10 {
+        one.request("ana");
+    }
+    one.tick(100, &mut counter);
+    let mut two = one.sibling();
+    assert!(matches!(two.request("ana"), Came::Denied), "before it has heard of the counter itself");
+}
