@@ -23,6 +23,9 @@ export TIDEGATE_PLANTED_WASM := $(CURDIR)/target/tidegate_filter_planted.wasm
 # What tries a host, in the simulation and in Envoy.
 export TIDEGATE_PROBE_WASM := $(CURDIR)/target/tidegate_probe.wasm
 
+# The native program, as tests and demos run it.
+export TIDEGATE_BIN := $(CARGO_TARGET_DIR)/debug/tidegate
+
 SCHEMATHESIS_VERSION := 4.32.5
 SCHEMATHESIS := $(TIDEGATE_CACHE)/schemathesis-$(SCHEMATHESIS_VERSION)/bin/schemathesis
 
@@ -98,7 +101,7 @@ wasm-test: need-wasm-target need-node $(WASM_TEST_RUNNER) ## Run the core's and 
 		cargo test --locked --package tidegate-core --package tidegate-config --target $(WASM_TARGET)
 
 .PHONY: e2e
-e2e: wasm probe-wasm envoy ## Run the tests in a real Envoy (ARGS=name: only those)
+e2e: wasm probe-wasm envoy need-redis tidegate ## Run the tests in a real Envoy (ARGS=name: only those)
 	cargo test --locked --package tidegate-e2e $(if $(ARGS),-- $(ARGS))
 
 .PHONY: sim
@@ -116,6 +119,10 @@ planted-wasm: need-wasm-target $(STRIP_EXPORTS)
 	@mkdir -p "$(dir $(TIDEGATE_PLANTED_WASM))"
 	@$(STRIP_EXPORTS) "$(CARGO_TARGET_DIR)/planted/$(WASM_TARGET)/wasm/tidegate_filter.wasm" \
 		"$(TIDEGATE_PLANTED_WASM)" tidegate_plant
+
+.PHONY: tidegate
+tidegate: need-rust
+	@cargo build --quiet --locked --package tidegate
 
 .PHONY: probe-wasm
 probe-wasm: need-wasm-target

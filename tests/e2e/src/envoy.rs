@@ -3,15 +3,14 @@
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::fault::Context;
+use crate::process::Process;
 use crate::setup::{Setup, access_log_path, listeners_path};
 use crate::{Fault, poll, repository};
 
@@ -19,13 +18,10 @@ use crate::{Fault, poll, repository};
 const DRAIN_SECONDS: &str = "2";
 /// How often buffered access log lines are written.
 const LOG_FLUSH_MS: &str = "100";
-/// How often a stopping Envoy is looked at before it is killed, and the pause between two looks.
-const STOP_LOOKS_MAX: u32 = 250;
-const STOP_PAUSE: Duration = Duration::from_millis(20);
 /// How much of the log a failure shows.
 const LOG_TAIL_LINES: usize = 40;
 
-/// One Envoy at a time: two would fight over two cores.
+/// One test's Envoys at a time: those of two would fight over two cores.
 static TURN: Mutex<()> = Mutex::const_new(());
 
 /// Waits until no Envoy of this process runs, and keeps others from starting while the guard lives.
@@ -50,13 +46,21 @@ pub struct Envoy {
     setup: Setup,
     admin: SocketAddr,
     listener: SocketAddr,
-    _turn: MutexGuard<'static, ()>,
+    /// None if somebody else has it, who started several.
+    turn: Option<MutexGuard<'static, ()>>,
 }
 
 impl Envoy {
     /// Starts Envoy and waits until it takes requests.
     pub async fn start(setup: Setup) -> Result<Self, Fault> {
         let turn = turn().await;
+        let mut envoy = Self::start_beside(setup, &turn).await?;
+        envoy.turn = Some(turn);
+        Ok(envoy)
+    }
+
+    /// Starts one of several, for whoever has the turn and keeps it for longer than these run.
+    pub async fn start_beside(setup: Setup, _turn: &MutexGuard<'static, ()>) -> Result<Self, Fault> {
         let directory = tempfile::Builder::new().prefix("tidegate-").tempdir().context("no directory")?;
         let bootstrap = directory.path().join("envoy.json");
         write(&bootstrap, &setup.bootstrap(directory.path())?)?;
@@ -68,7 +72,7 @@ impl Envoy {
             setup,
             admin: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             listener: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-            _turn: turn,
+            turn: None,
         };
         match envoy.become_ready().await {
             Ok(()) => Ok(envoy),
@@ -88,7 +92,22 @@ impl Envoy {
 
     /// The process id.
     pub fn pid(&self) -> u32 {
-        self.process.0.id()
+        self.process.id()
+    }
+
+    /// Ends it as a crash does.
+    pub fn kill(&mut self) -> Result<(), Fault> {
+        self.process.kill()
+    }
+
+    /// Stops it without telling anybody: connections stay, answers do not come.
+    pub fn freeze(&self) -> Result<(), Fault> {
+        self.process.freeze()
+    }
+
+    /// Lets a frozen one go on.
+    pub fn thaw(&self) -> Result<(), Fault> {
+        self.process.thaw()
     }
 
     /// Envoy's own log so far.
@@ -126,7 +145,7 @@ impl Envoy {
     async fn become_ready(&mut self) -> Result<(), Fault> {
         let admin_path = admin_address_path(self.directory.path());
         poll::until("Envoy to be ready", async || {
-            if let Some(status) = self.process.0.try_wait().context("no word from Envoy")? {
+            if let Some(status) = self.process.ended()? {
                 return Ok(Err(Fault::new(format!("Envoy ended with {status}"))));
             }
             let address = fs::read_to_string(&admin_path).context("no admin address yet")?;
@@ -159,30 +178,10 @@ impl Drop for Envoy {
     }
 }
 
-/// Ends with its owner: asked first, killed if it does not listen, and waited for in any case.
-#[derive(Debug)]
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            for _ in 0..STOP_LOOKS_MAX {
-                if !matches!(self.0.try_wait(), Ok(None)) {
-                    return;
-                }
-                // Again each time: a signal that comes while Envoy still starts may be lost.
-                let _ = kill_process(pid, Signal::TERM);
-                std::thread::sleep(STOP_PAUSE);
-            }
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn spawn(bootstrap: &Path, directory: &Path, workers: usize) -> Result<Process, Fault> {
     let log = File::create(log_path(directory)).context("no log file")?;
-    Command::new(repository::envoy_binary()?)
+    let mut command = Command::new(repository::envoy_binary()?);
+    command
         .arg("--config-path")
         .arg(bootstrap)
         .arg("--admin-address-path")
@@ -193,10 +192,8 @@ fn spawn(bootstrap: &Path, directory: &Path, workers: usize) -> Result<Process, 
         .args(["--drain-time-s", DRAIN_SECONDS, "--file-flush-interval-msec", LOG_FLUSH_MS])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .map(Process)
-        .context("Envoy does not start")
+        .stderr(log);
+    Process::spawn(&mut command, "Envoy")
 }
 
 fn log_path(directory: &Path) -> std::path::PathBuf {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::HeaderMap;
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::{http1, http2};
@@ -88,6 +88,20 @@ where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     within_deadline(async { ask(handshake(stream).await?, request).await }).await
+}
+
+/// Sends a POST with a body, on a new connection.
+pub async fn post(to: SocketAddr, path: &str, content_type: &str, body: Bytes) -> Result<Reply, Fault> {
+    let request = hyper::Request::post(path).header("host", HOST).header("content-type", content_type);
+    let request = request.body(Full::new(body)).context("no request")?;
+    within_deadline(async {
+        let stream = TcpStream::connect(to).await.context("no connection")?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.context("no HTTP/1.1 connection")?;
+        tokio::spawn(connection);
+        whole(sender.send_request(request).await.context("the request failed")?).await
+    })
+    .await
 }
 
 /// Sends these very bytes on a new connection and gives all that comes back until the other side closes it. For

@@ -31,6 +31,11 @@ pub fn probe_module() -> Result<PathBuf, Fault> {
     from_environment("TIDEGATE_PROBE_WASM", "the built probe")
 }
 
+/// The native program, which serves the counter.
+pub fn tidegate_binary() -> Result<PathBuf, Fault> {
+    from_environment("TIDEGATE_BIN", "the built program `tidegate`")
+}
+
 fn from_environment(variable: &str, what: &str) -> Result<PathBuf, Fault> {
     let advice = "run `make e2e` or `make demo`, which fetch and build what is needed";
     let path = env::var_os(variable)

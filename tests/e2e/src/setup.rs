@@ -11,6 +11,10 @@ use crate::{Fault, repository};
 
 const BOOTSTRAP: &str = "envoy/envoy.yaml";
 const LISTENERS: &str = "envoy/listeners.yaml";
+/// Limits across proxies: the listeners' file with a counter.
+pub const GLOBAL: &str = "envoy/global.yaml";
+/// The counter's cluster in the bootstrap, and in the configs of tests.
+pub const COUNTER_CLUSTER: &str = "tidegate";
 
 const CONNECTION_MANAGER: &str = "/resources/0/filter_chains/0/filters/0/typed_config";
 const FILTERS: &str = "/resources/0/filter_chains/0/filters/0/typed_config/http_filters";
@@ -57,6 +61,18 @@ pub struct Setup {
     fields: Vec<(Part, &'static str, Value)>,
     filters_before: Vec<Value>,
     clusters: Vec<Value>,
+    counters: Counters,
+}
+
+/// Where Envoy looks for the counter.
+#[derive(Clone, Debug)]
+enum Counters {
+    /// Where the example has it.
+    Example,
+    /// At these addresses: perhaps none.
+    At(Vec<SocketAddr>),
+    /// There is no such cluster.
+    NoCluster,
 }
 
 impl Setup {
@@ -72,6 +88,7 @@ impl Setup {
             fields: Vec::new(),
             filters_before: Vec::new(),
             clusters: Vec::new(),
+            counters: Counters::Example,
         }
     }
 
@@ -83,6 +100,11 @@ impl Setup {
     /// Tidegate with these limits.
     pub fn limits(limits: Value) -> Self {
         Self::new(Filter::Tidegate(limits))
+    }
+
+    /// Tidegate with these limits, in the place of those of `envoy/global.yaml`.
+    pub fn global(limits: Value) -> Self {
+        Self { listeners: GLOBAL, ..Self::limits(limits) }
     }
 
     /// With this many workers. Connections are shared out among them evenly.
@@ -132,11 +154,7 @@ impl Setup {
     /// With one more cluster, at these addresses.
     #[must_use]
     pub fn cluster(mut self, name: &str, endpoints: &[SocketAddr]) -> Self {
-        let endpoints: Vec<Value> = endpoints
-            .iter()
-            .map(|to| json!({ "address": to.ip(), "port_value": to.port() }))
-            .map(|address| json!({ "endpoint": { "address": { "socket_address": address } } }))
-            .collect();
+        let endpoints = lb_endpoints(endpoints);
         self.clusters.push(json!({
             "name": name,
             "type": "STATIC",
@@ -144,6 +162,18 @@ impl Setup {
             "load_assignment": { "cluster_name": name, "endpoints": [{ "lb_endpoints": endpoints }] },
         }));
         self
+    }
+
+    /// With counters at these addresses, or with a cluster that has none.
+    #[must_use]
+    pub fn counters(self, addresses: &[SocketAddr]) -> Self {
+        Self { counters: Counters::At(addresses.to_vec()), ..self }
+    }
+
+    /// Without the counter's cluster.
+    #[must_use]
+    pub fn without_counter_cluster(self) -> Self {
+        Self { counters: Counters::NoCluster, ..self }
     }
 
     /// The same with other limits.
@@ -168,9 +198,19 @@ impl Setup {
             set(&mut bootstrap, address, json!(upstream.port()))?;
         }
         let clusters = bootstrap.pointer_mut("/static_resources/clusters").and_then(Value::as_array_mut);
-        clusters
-            .ok_or_else(|| Fault::new(format!("{BOOTSTRAP} has no clusters")))?
-            .extend(self.clusters.iter().cloned());
+        let clusters = clusters.ok_or_else(|| Fault::new(format!("{BOOTSTRAP} has no clusters")))?;
+        let place = clusters.iter().position(|cluster| cluster["name"] == COUNTER_CLUSTER);
+        let place =
+            place.ok_or_else(|| Fault::new(format!("{BOOTSTRAP} has no cluster {COUNTER_CLUSTER}")))?;
+        match &self.counters {
+            Counters::Example => {}
+            Counters::At(addresses) => {
+                let endpoints = lb_endpoints(addresses);
+                set(&mut clusters[place], "/load_assignment/endpoints/0/lb_endpoints", endpoints)?;
+            }
+            Counters::NoCluster => drop(clusters.remove(place)),
+        }
+        clusters.extend(self.clusters.iter().cloned());
         Ok(bootstrap)
     }
 
@@ -231,12 +271,17 @@ impl Part {
 
 /// The limits in `envoy/listeners.yaml`, as JSON text.
 pub fn example_limits() -> Result<String, Fault> {
-    let listeners = example(LISTENERS)?;
+    limits_of(LISTENERS)
+}
+
+/// The limits in a listeners' file of `envoy/`, as JSON text.
+pub fn limits_of(path: &str) -> Result<String, Fault> {
+    let listeners = example(path)?;
     let limits = listeners.pointer(&format!("{PLUGIN}/configuration/value"));
     limits
         .and_then(Value::as_str)
         .map(str::to_owned)
-        .ok_or_else(|| Fault::new(format!("{LISTENERS} has no limits")))
+        .ok_or_else(|| Fault::new(format!("{path} has no limits")))
 }
 
 pub(crate) fn listeners_path(directory: &Path) -> std::path::PathBuf {
@@ -245,6 +290,14 @@ pub(crate) fn listeners_path(directory: &Path) -> std::path::PathBuf {
 
 pub(crate) fn access_log_path(directory: &Path) -> std::path::PathBuf {
     directory.join("access.log")
+}
+
+fn lb_endpoints(addresses: &[SocketAddr]) -> Value {
+    let address = |to: &SocketAddr| json!({ "address": to.ip(), "port_value": to.port() });
+    addresses
+        .iter()
+        .map(|to| json!({ "endpoint": { "address": { "socket_address": address(to) } } }))
+        .collect()
 }
 
 fn example(path: &str) -> Result<Value, Fault> {

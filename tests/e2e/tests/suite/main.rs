@@ -23,6 +23,8 @@
 //! - [`responses`]: what a client sees, allowed and denied.
 //! - [`standards`]: what clients' libraries make of it: structured fields, HEAD, gRPC.
 //! - [`observability`]: metrics in Prometheus, decisions in the access log.
+//! - [`global_harness`]: the harness of a fleet itself.
+//! - [`global_exact`]: `exact` admits exactly the limit, across proxies, counters and stores.
 //! - [`demo`]: `make demo` does what it says.
 //! - [`readme_and_docs`]: what README and docs say is so.
 //! - [`guides`]: what the guides show is so, and the plots are current.
@@ -40,6 +42,9 @@ mod conformance;
 mod demo;
 mod exact;
 mod flood;
+mod global_common;
+mod global_exact;
+mod global_harness;
 mod guides;
 mod harness;
 mod hostile_requests;
