@@ -13,25 +13,43 @@ pub struct Grant {
     pub left: u64,
     /// Its end, on whichever clock its keeper uses for all its grants.
     pub until: Timestamp,
+    /// Which window it was taken from, as [`Grant::window`] names it; 0 for algorithms without windows.
+    pub window: u32,
 }
 
+/// Names of windows have so many bits: enough to tell neighbours apart.
+const WINDOW_BITS: u32 = 24;
+
 impl Grant {
+    /// A grant of nothing.
+    pub const NONE: Self = Self { left: 0, until: Timestamp::from_ms(0), window: 0 };
+
+    /// A short name, not 0, of the window that a receipt names.
+    pub fn window(receipt: u64) -> u32 {
+        let names = (1_u64 << WINDOW_BITS).saturating_sub(1);
+        u32::try_from(receipt.rem_euclid(names).saturating_add(1)).unwrap_or(1)
+    }
+
     /// What remains when `amount` is spent now; `None` if there is too little, or it has ended.
     pub fn spend(self, amount: u64, now: Timestamp) -> Option<Self> {
         let left = self.left.checked_sub(amount).filter(|_| now < self.until)?;
         Some(Self { left, ..self })
     }
 
-    /// This grant and another of the same limit as one. It ends with the earlier of the two: no part of it is spent
-    /// late. What has ended is not carried along.
+    /// This grant and another of the same limit as one. Within one window it lasts as long as the later of the two,
+    /// for both end before the window does. Else it ends with the earlier, so that no part of it is spent late, and what
+    /// has ended is not carried along.
     #[must_use]
     pub fn joined(self, other: Self, now: Timestamp) -> Self {
-        if self.left == 0 || now >= self.until {
-            return other;
-        }
-        Self {
-            left: self.left.saturating_add(other.left).min(REQUESTS_MAX),
-            until: self.until.min(other.until),
+        let left = self.left.saturating_add(other.left).min(REQUESTS_MAX);
+        if self.left == 0 {
+            other
+        } else if self.window == other.window && self.window != 0 {
+            Self { left, until: self.until.max(other.until), ..other }
+        } else if now >= self.until || self.window != other.window {
+            other
+        } else {
+            Self { left, until: self.until.min(other.until), ..other }
         }
     }
 

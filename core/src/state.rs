@@ -11,7 +11,7 @@
 //! | `token_bucket` | 3 | at in ms (6), missing (7) |
 //! | `token_bucket` with a warm-up | 4 | at in ms (42 bits), missing (36 bits), cold (34 bits) |
 //! | `sliding_buckets` | 5 | window, then the counts, the latest first; the last is not 0 |
-//! | a grant of any | 7 | left (5), until in ms (6) |
+//! | a grant of any | 7 | left (5), until in ms (6), window (3) |
 //! | `sliding_log` | 6 | for each time, the oldest first: ms since the one before (the first since the epoch), count |
 
 use crate::bytes::{Reader, Writer, varint};
@@ -117,9 +117,10 @@ impl State {
                     writer.array(*low);
                 }
             }
-            Self::Grant(Grant { left, until }) => {
+            Self::Grant(Grant { left, until, window }) => {
                 writer.uint::<5>(*left);
                 writer.uint::<6>(until.ms());
+                writer.uint::<3>((*window).into());
             }
             Self::SlidingBuckets(_) | Self::SlidingLog(_) => return None,
         }
@@ -201,6 +202,7 @@ fn read_small(code: u8, contents: &[u8; SMALL_STATE_BYTES]) -> Option<State> {
         GRANT => State::Grant(Grant {
             left: at_most(reader.uint::<5>(), REQUESTS_MAX)?,
             until: timestamp(reader.uint::<6>())?,
+            window: u32::try_from(reader.uint::<3>()).ok()?,
         }),
         _ => return None,
     };

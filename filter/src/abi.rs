@@ -247,8 +247,7 @@ impl Host for Proxy {
 
 fn buffer(buffer: u32) -> Result<Vec<u8>, Status> {
     let (mut data, mut size) = (null_mut(), 0);
-    let status =
-        unsafe { proxy_get_buffer_bytes(buffer, 0, usize::MAX, &raw mut data, &raw mut size) };
+    let status = unsafe { proxy_get_buffer_bytes(buffer, 0, usize::MAX, &raw mut data, &raw mut size) };
     received(status, data, size)
 }
 

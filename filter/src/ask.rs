@@ -89,7 +89,7 @@ impl Judged {
         let mut judged = Self::NONE;
         for (outcome, place) in outcomes.zip(&mut judged.limits) {
             judged.retry = judged.retry.max(outcome.retry);
-            *place = Some((outcome, State::Grant(Grant { left: 0, until: Timestamp::from_ms(0) })));
+            *place = Some((outcome, State::Grant(Grant::NONE)));
         }
         judged
     }
@@ -117,6 +117,13 @@ impl Judged {
         let reset_ms = self.outcomes().map(|outcome| outcome.reset_ms).max().unwrap_or(0);
         Timestamp::from_ms(now.ms().saturating_add(reset_ms))
     }
+}
+
+/// Which grants have ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended {
+    pub(crate) window: u32,
+    pub(crate) by: Timestamp,
 }
 
 /// What a slot has for a limit.
@@ -180,7 +187,8 @@ impl Ask {
     ) -> (Outcome, State) {
         let limit = self.enforced_limit(counted);
         let moment = counted.moment(&self.identity, clock.of(self.home));
-        let Found { state, inherits_until_s } = self.find(slot, (counted, self.part()), &limit, clock, judged);
+        let Found { state, inherits_until_s } =
+            self.find(slot, (counted, self.part()), &limit, clock, judged);
         let state = match NonZeroU64::new(owed) {
             Some(owed) => Some(limit.take(state, moment, Take::force(owed)).1),
             None => state,
@@ -199,7 +207,8 @@ impl Ask {
         judged: &mut Judged,
     ) -> (Outcome, State) {
         let moment = counted.moment(&self.identity, clock.fleet);
-        let Found { state, inherits_until_s } = self.find(slot, (counted, Part::Counted), &counted.limit, clock, judged);
+        let Found { state, inherits_until_s } =
+            self.find(slot, (counted, Part::Counted), &counted.limit, clock, judged);
         let own = slot.find(self.id(counted, Part::Unacknowledged).fingerprint).and_then(Result::ok);
         let used = own.as_ref().map_or(0, |own| counted.unacknowledged.used(own, moment));
         let state = match NonZeroU64::new(used) {
@@ -221,8 +230,7 @@ impl Ask {
         clock: &Clock,
         judged: &mut Judged,
     ) -> (Outcome, State) {
-        let none = Grant { left: 0, until: clock.monotonic };
-        let grant = self.grant(slot, counted).unwrap_or(none);
+        let grant = self.grant(slot, counted).unwrap_or(Grant::NONE);
         let spent = grant.spend(self.take.amount.get(), clock.monotonic);
         judged.lacks |= spent.is_none();
         let grant = spent.unwrap_or(grant);
@@ -382,18 +390,20 @@ impl Ask {
         evictions
     }
 
-    /// Takes what is left of grants out of the slot, so that nobody spends it any more: of those limits that are
-    /// `ended`. Says how much it was.
+    /// Takes what is left of grants out of the slot, so that nobody spends it any more: of those limits that are given,
+    /// if it is of their window and ends by then. Says how much it was.
     pub(crate) fn reclaim(
         &self,
         slot: &mut AnySlot,
-        ended: &[bool; LIMITS_MAX],
+        ended: &[Option<Ended>; LIMITS_MAX],
         clock: &Clock,
     ) -> [u64; LIMITS_MAX] {
         let mut reclaimed = [0; LIMITS_MAX];
-        for ((counted, is_ended), left) in self.limits().iter().zip(ended).zip(&mut reclaimed) {
-            let grant = self.grant(slot, counted).filter(|grant| *is_ended && grant.left > 0);
-            let Some(grant) = grant else { continue };
+        for ((counted, ended), left) in self.limits().iter().zip(ended).zip(&mut reclaimed) {
+            let is_ended = |grant: &Grant| {
+                ended.is_some_and(|ended| grant.window == ended.window && grant.until <= ended.by)
+            };
+            let Some(grant) = self.grant(slot, counted).filter(is_ended) else { continue };
             *left = grant.left;
             let none = State::Grant(Grant { left: 0, ..grant });
             self.put_one(slot, counted, Part::Granted, &none, clock, &[]);

@@ -98,8 +98,7 @@ impl Books {
         mut shadow: Option<Denied>,
         (clock, leases): (&Clock, Option<&Leases>),
     ) -> Decision {
-        let mut cases: Vec<Case> =
-            asks.into_iter().map(|ask| Case { ask, judged: Judged::NONE }).collect();
+        let mut cases: Vec<Case> = asks.into_iter().map(|ask| Case { ask, judged: Judged::NONE }).collect();
         let charged = charge::charge(host, &mut cases, clock, &mut self.debts, &mut self.metrics);
         if charged == Charged::Lacking {
             return Decision::Lacking { cases, shadow };
@@ -242,7 +241,11 @@ impl Books {
 }
 
 /// What an admitted request leaves, and what the access log says of rules in shadow that would have denied it.
-pub(crate) fn admit(cases: &[Case], shadow: Option<Denied>, (clock, leases): (&Clock, Option<&Leases>)) -> Act {
+pub(crate) fn admit(
+    cases: &[Case],
+    shadow: Option<Denied>,
+    (clock, leases): (&Clock, Option<&Leases>),
+) -> Act {
     let log = shadow.map(|shadow| reply::access_log("shadow_denied", &shadow.rule, &shadow.denial, clock));
     let headers = reply::allowed_headers(cases, leases);
     Act::Admit { passage: Passage::new(headers, Reservation::of(cases, clock.wall)), log }
@@ -258,7 +261,12 @@ fn no<'n, T>(
 }
 
 /// Whether the table, as it stands, denies any of these; nothing is written.
-pub(crate) fn denies_now(host: &impl Host, asks: &[Ask], clock: &Clock, books: &mut Books) -> Option<Vec<Case>> {
+pub(crate) fn denies_now(
+    host: &impl Host,
+    asks: &[Ask],
+    clock: &Clock,
+    books: &mut Books,
+) -> Option<Vec<Case>> {
     let mut cases: Vec<Case> =
         asks.iter().map(|ask| Case { ask: ask.clone(), judged: Judged::NONE }).collect();
     let charged = charge::peek(host, &mut cases, clock, &books.debts, &mut books.metrics);

@@ -294,7 +294,8 @@ impl Engine {
             None => None,
         };
         *ticks = ticks.saturating_add(1);
-        if !ticks.saturating_mul(*tick_ms).is_multiple_of(TICK_MS) && ticks.saturating_mul(*tick_ms) < TICK_MS {
+        if !ticks.saturating_mul(*tick_ms).is_multiple_of(TICK_MS) && ticks.saturating_mul(*tick_ms) < TICK_MS
+        {
             return;
         }
         *ticks = 0;
@@ -471,12 +472,14 @@ fn deny_empty(case: &Case, mut shadow: Option<Denied>, clock: &Clock, books: &mu
 
 /// The namespace at the counter: one that it takes.
 fn wire_namespace(config: &Config, plugin: &str) -> String {
-    let named = config.counter.as_ref().and_then(|counter| counter.namespace.as_ref()).or(config.namespace.as_ref());
+    let named =
+        config.counter.as_ref().and_then(|counter| counter.namespace.as_ref()).or(config.namespace.as_ref());
     if let Some(named) = named {
         return named.clone();
     }
     let fitting = |sign: char| if sign.is_ascii_alphanumeric() || "._-".contains(sign) { sign } else { '-' };
-    let plugin: String = plugin.trim_matches('/').chars().map(fitting).take(wire::NAMESPACE_LEN_MAX).collect();
+    let plugin: String =
+        plugin.trim_matches('/').chars().map(fitting).take(wire::NAMESPACE_LEN_MAX).collect();
     if plugin.is_empty() { wire::NAMESPACE_DEFAULT.to_owned() } else { plugin }
 }
 

@@ -33,7 +33,8 @@ pub(crate) fn allowed_headers(cases: &[Case], leases: Option<&Leases>) -> Vec<He
         // What is left of a grant is not what is left of the limit.
         let granted_from = leases.filter(|_| case.ask.home == Home::Leased);
         let of_fleet = granted_from.and_then(|leases| leases.remaining(&case.ask)).unwrap_or(0);
-        for (limit, Outcome { remaining, reset_ms, .. }) in case.ask.limits().iter().zip(case.judged.outcomes())
+        for (limit, Outcome { remaining, reset_ms, .. }) in
+            case.ask.limits().iter().zip(case.judged.outcomes())
         {
             let remaining = &of_fleet.max(*remaining);
             policies.push(Policy { limit, family, remaining: *remaining, reset_s: reset_ms.div_ceil(1_000) });

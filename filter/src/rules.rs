@@ -189,28 +189,25 @@ impl Rule {
     ) -> Demand<'r> {
         key.clear();
         let subject = config.subject(facts, key);
-        let identity =
-            if self.global.is_some() { self.hasher.wire_key(key) } else { self.hasher.key(key) };
+        let identity = if self.global.is_some() { self.hasher.wire_key(key) } else { self.hasher.key(key) };
         let enforced = config.is_enforced(identity.shift);
         match subject {
             Subject::Exempt | Subject::Skipped => Demand::Pass,
             Subject::Denied(_) => Demand::Deny { rule: self, enforced },
-            Subject::Counted => {
-                Demand::Ask(Ask {
-                    rule: Rc::clone(self),
-                    limit_set: config.limit_set(facts, key),
-                    identity,
-                    place: table.place(self.region, &identity),
-                    take: Take::all(config.cost(facts)),
-                    enforced,
-                    home: match self.global.map(|global| global.mode) {
-                        None => Home::Table,
-                        Some(GlobalMode::Exact) => Home::Counter,
-                        Some(GlobalMode::Sync { .. }) => Home::Synced,
-                        Some(GlobalMode::Lease { .. }) => Home::Leased,
-                    },
-                })
-            }
+            Subject::Counted => Demand::Ask(Ask {
+                rule: Rc::clone(self),
+                limit_set: config.limit_set(facts, key),
+                identity,
+                place: table.place(self.region, &identity),
+                take: Take::all(config.cost(facts)),
+                enforced,
+                home: match self.global.map(|global| global.mode) {
+                    None => Home::Table,
+                    Some(GlobalMode::Exact) => Home::Counter,
+                    Some(GlobalMode::Sync { .. }) => Home::Synced,
+                    Some(GlobalMode::Lease { .. }) => Home::Leased,
+                },
+            }),
         }
     }
 

@@ -6,7 +6,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 const T0: u64 = 1_700_000_040_000;
 
 fn grant(left: u64, until_ms: u64) -> Grant {
-    Grant { left, until: Timestamp::from_ms(until_ms) }
+    Grant { left, until: Timestamp::from_ms(until_ms), window: 0 }
 }
 
 #[test]
@@ -32,6 +32,17 @@ fn two_grants_end_with_the_earlier_and_what_has_ended_is_not_carried_along() {
 }
 
 #[test]
+fn grants_of_one_window_last_as_long_as_the_later_and_those_of_two_do_not_mix() {
+    let now = Timestamp::from_ms(500);
+    let of = |window: u64, grant: Grant| Grant { window: Grant::window(window), ..grant };
+    assert_eq!(of(7, grant(3, 400)).joined(of(7, grant(4, 900)), now), of(7, grant(7, 900)));
+    assert_eq!(of(7, grant(3, 1_000)).joined(of(7, grant(4, 900)), now), of(7, grant(7, 1_000)));
+    assert_eq!(of(7, grant(3, 1_000)).joined(of(8, grant(4, 900)), now), of(8, grant(4, 900)));
+    assert_ne!(Grant::window(0), 0);
+    assert_ne!(Grant::window(u64::from(u32::MAX)), Grant::window(u64::from(u32::MAX) + 1));
+}
+
+#[test]
 fn only_the_grant_that_was_spent_from_gets_it_back() {
     assert_eq!(grant(3, 1_000).unspend(2, Timestamp::from_ms(1_000)), grant(5, 1_000));
     assert_eq!(grant(3, 1_000).unspend(2, Timestamp::from_ms(999)), grant(3, 1_000));
@@ -39,7 +50,7 @@ fn only_the_grant_that_was_spent_from_gets_it_back() {
 
 #[test]
 fn a_grant_survives_the_trip() {
-    let state = State::Grant(grant(12_345, T0));
+    let state = State::Grant(Grant { window: 0xff_fffe, ..grant(12_345, T0) });
     assert_eq!(State::from_bytes(state.kind(), &state.contents()), Ok(state));
 }
 

@@ -43,7 +43,8 @@ impl Item {
             }
             Self::Report(report) => vec![Group { takes: takes(&report.ask, Manner::Force) }],
             Self::Refund(refund) => {
-                let part = |(index, receipt, amount)| take(&refund.ask, index, amount, Act::Refund { receipt });
+                let part =
+                    |(index, receipt, amount)| take(&refund.ask, index, amount, Act::Refund { receipt });
                 vec![Group { takes: refund.parts().filter_map(part).collect() }]
             }
             Self::Chunk(chunk) => {

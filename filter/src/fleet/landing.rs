@@ -151,7 +151,8 @@ impl Fleet {
             return None;
         }
         let act = if is_granted(&cases) {
-            let receipts: Vec<Refund> = cases.iter().map(|case| Refund::whole(&case.ask, &case.judged)).collect();
+            let receipts: Vec<Refund> =
+                cases.iter().map(|case| Refund::whole(&case.ask, &case.judged)).collect();
             match books.decide(host, waiter.here, cases, waiter.shadow, (clock, None)) {
                 Decision::Made { act, cases } if act.is_admission() => {
                     self.book(&cases, clock, true, &mut books.metrics);

@@ -8,7 +8,7 @@
 //! less and less as the fleet comes near it, so that the last of it is not left lying with a proxy that has no use for
 //! it.
 
-use crate::ask::{Ask, Case, Home};
+use crate::ask::{Ask, Case, Ended, Home};
 use crate::charge::{Evictions, update};
 use crate::clock::Clock;
 use crate::fleet::outbox::{Outbox, Refund};
@@ -53,8 +53,16 @@ struct Lease {
     is_asked_for: bool,
     /// Until then the counter has nothing to grant, on the monotonic clock.
     exhausted_until: Timestamp,
-    /// What was granted to this VM: the receipt, and when it ends.
-    held: [Option<(u64, Timestamp)>; LIMITS_MAX],
+    /// What was granted to this VM and must go back.
+    held: [Option<Held>; LIMITS_MAX],
+}
+
+/// A grant that this VM answers for.
+#[derive(Clone, Copy)]
+struct Held {
+    receipt: u64,
+    until: Timestamp,
+    window: u32,
 }
 
 /// A chunk that the counter is asked for.
@@ -169,6 +177,10 @@ impl Leases {
         clock: &Clock,
         (outbox, metrics): (&mut Outbox, &mut Metrics),
     ) {
+        // What has ended must be out of the table before more comes in.
+        if let Some(lease) = self.0.get_mut(&key(ask)) {
+            lease.give_back(host, clock, clock.monotonic, outbox, metrics);
+        }
         let mut grants = [None; LIMITS_MAX];
         let mut held = [None; LIMITS_MAX];
         let mut refund = Refund { ask: ask.clone(), taken: [(0, 0); LIMITS_MAX] };
@@ -185,8 +197,9 @@ impl Leases {
             if until <= clock.monotonic {
                 set(&mut refund.taken, index, (outcome.receipt, outcome.taken));
             } else {
-                set(&mut grants, index, Some(Grant { left: outcome.taken, until }));
-                set(&mut held, index, Some((outcome.receipt, until)));
+                let window = end.map_or(0, |_| Grant::window(outcome.receipt));
+                set(&mut grants, index, Some(Grant { left: outcome.taken, until, window }));
+                set(&mut held, index, Some(Held { receipt: outcome.receipt, until, window }));
             }
         }
         let is_added = grants.iter().all(Option::is_none)
@@ -236,13 +249,13 @@ impl Lease {
         }
     }
 
-    fn hold(
-        &mut self,
-        held: [Option<(u64, Timestamp)>; LIMITS_MAX],
-        grants: &[Option<Grant>; LIMITS_MAX],
-    ) {
+    fn hold(&mut self, held: [Option<Held>; LIMITS_MAX], grants: &[Option<Grant>; LIMITS_MAX]) {
         for (known, new) in self.held.iter_mut().zip(held) {
-            *known = new.or(*known);
+            *known = match (*known, new) {
+                // Without windows the whole ends with its earliest part, which is what this VM then looks after.
+                (Some(known), Some(new)) if new.window == 0 && known.until < new.until => Some(known),
+                (known, new) => new.or(known),
+            };
         }
         let granted = grants.iter().flatten().map(|grant| grant.left).min().unwrap_or(0);
         self.left = self.left.saturating_add(granted);
@@ -271,8 +284,10 @@ impl Lease {
         outbox: &mut Outbox,
         metrics: &mut Metrics,
     ) {
-        let ended = self.held.map(|held| held.is_some_and(|(_, until)| until <= by));
-        if !ended.contains(&true) {
+        let ended = self
+            .held
+            .map(|held| held.filter(|held| held.until <= by).map(|Held { window, .. }| Ended { window, by }));
+        if ended.iter().all(Option::is_none) {
             return;
         }
         let mut reclaimed = [0; LIMITS_MAX];
@@ -289,7 +304,7 @@ impl Lease {
         for ((held, is_ended), (left, taken)) in
             self.held.iter_mut().zip(ended).zip(reclaimed.iter().zip(&mut refund.taken))
         {
-            if let (Some((receipt, _)), true) = (*held, is_ended) {
+            if let (Some(Held { receipt, .. }), Some(_)) = (*held, is_ended) {
                 *taken = (receipt, *left);
                 *held = None;
             }

@@ -18,7 +18,7 @@ const CONFIG: &str = r#"{
 fn calls(host: &MockHost, engine: &mut Engine, path: &str) -> (Vec<Call>, Vec<Call>) {
     host.bring_to("GET", path, &[("x-api-key", b"ana")]);
     host.take_calls();
-    let verdict = engine.on_request(host);
+    let verdict = engine.on_request(host, 1);
     let on_request = host.take_calls();
     if let Verdict::Continue(mut passage) = verdict {
         engine.on_response(host, &mut passage);
@@ -118,8 +118,8 @@ fn an_idle_tick_costs_nothing_and_a_busy_one_a_call_per_metric() {
         calls(&host, &mut engine, "/api/x");
     }
     engine.on_tick(&host);
-    let expected = [Call::AddToCounter, Call::AddToCounter, Call::Time];
-    assert_eq!(host.take_calls(), expected, "allowed, denied, and the time to forget denials by");
+    let expected = [Call::Time, Call::AddToCounter, Call::AddToCounter];
+    assert_eq!(host.take_calls(), expected, "the time to forget denials by, allowed, denied");
     assert_eq!(host.metric("tidegate_allowed_rule_api"), 2);
     assert_eq!(host.metric("tidegate_denied_rule_api"), 98);
 }

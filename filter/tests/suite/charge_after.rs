@@ -14,9 +14,9 @@ const TOKENS: &str = r#"{ "rules": [
 
 fn request(host: &MockHost, engine: &mut Engine, key: &str) -> Option<Passage> {
     host.bring(&[("x-api-key", key.as_bytes())]);
-    match engine.on_request(host) {
+    match engine.on_request(host, 1) {
         Verdict::Continue(passage) => Some(passage),
-        Verdict::Answered => None,
+        Verdict::Answered | Verdict::Wait(_) => None,
     }
 }
 
@@ -183,7 +183,7 @@ fn a_request_that_another_rule_denies_reserves_nothing() {
     let mut engine = host.engine();
     for _ in 0..5 {
         host.bring_to("GET", "/closed", &[("x-api-key", b"ana")]);
-        assert!(matches!(engine.on_request(&host), Verdict::Answered));
+        assert!(matches!(engine.on_request(&host, 1), Verdict::Answered));
     }
     assert_eq!((0..5).filter(|_| answered(&host, &mut engine, "401", &[])).count(), 3);
 }

@@ -20,7 +20,7 @@ fn statuses() -> impl Iterator<Item = Status> {
 fn work(host: &MockHost, engine: &mut Engine) {
     for number in 0..5 {
         host.bring(&[("x-api-key", b"ana")]);
-        if let Verdict::Continue(mut passage) = engine.on_request(host) {
+        if let Verdict::Continue(mut passage) = engine.on_request(host, 1) {
             // Refunds one, charges one more, refunds all.
             let (status, cost) = [("200", "1"), ("200", "3"), ("404", "2")][number % 3];
             host.respond(status, &[("x-cost", cost.as_bytes())]);
@@ -130,10 +130,10 @@ proptest! {
         let host = MockHost::new(CONFIG);
         let mut engine = host.engine();
         *host.headers.borrow_mut() = bytes;
-        engine.on_request(&host);
+        engine.on_request(&host, 1);
         let pairs: Vec<(&str, &[u8])> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         *host.headers.borrow_mut() = serialise(&pairs);
-        engine.on_request(&host);
+        engine.on_request(&host, 1);
     }
 
     #[test]
@@ -145,7 +145,7 @@ proptest! {
         let pairs: Vec<(&str, &[u8])> = pairs.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         for bytes in [response, serialise(&pairs)] {
             host.bring(&[("x-api-key", b"ana")]);
-            if let Verdict::Continue(mut passage) = engine.on_request(&host) {
+            if let Verdict::Continue(mut passage) = engine.on_request(&host, 1) {
                 *host.response.borrow_mut() = bytes;
                 engine.on_response(&host, &mut passage);
             }
@@ -160,7 +160,7 @@ proptest! {
         let headers: [(&str, &[u8]); 3] = [(":method", b"GET"), (":path", &path), ("x-api-key", &key)];
         for _ in 0..4 {
             *host.headers.borrow_mut() = serialise(&headers);
-            engine.on_request(&host);
+            engine.on_request(&host, 1);
         }
         for reply in host.replies.borrow().iter() {
             for (_, value) in &reply.headers {

@@ -64,14 +64,14 @@ fn run(seed: u64, ends: &mut Ends) {
         // Dear: a config is read and a table copied for it.
         let expected = if random.one_in(16) { twin_verdict(&host) } else { None };
         host.access_log.borrow_mut().clear();
-        let mut verdict = engine.on_request(&host);
+        let mut verdict = engine.on_request(&host, 1);
         match &mut verdict {
             Verdict::Continue(passage) => {
                 ends.passed += 1;
                 assert_clean(&passage.headers, &what);
                 engine.on_response(&host, passage);
             }
-            Verdict::Answered => {
+            Verdict::Answered | Verdict::Wait(_) => {
                 ends.denied += 1;
                 let reply = host.last_reply();
                 assert!((400..600).contains(&reply.status), "{what}: {}", reply.status);
@@ -110,7 +110,7 @@ fn twin_verdict(host: &MockHost) -> Option<bool> {
     twin.properties.borrow_mut().clone_from(&host.properties.borrow());
     twin.headers.borrow_mut().clone_from(&host.headers.borrow());
     let mut engine = Engine::configure(&twin).ok()?;
-    let first = engine.on_request(&twin);
+    let first = engine.on_request(&twin, 1);
     Some(is_let_through(&first))
 }
 

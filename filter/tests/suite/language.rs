@@ -9,7 +9,7 @@ fn config(rule: &str) -> String {
 
 fn passes(host: &MockHost, engine: &mut Engine, method: &str, path: &str, headers: &[(&str, &[u8])]) -> bool {
     host.bring_to(method, path, headers);
-    matches!(engine.on_request(host), Verdict::Continue(_))
+    matches!(engine.on_request(host, 1), Verdict::Continue(_))
 }
 
 /// How many of ten GETs of a path pass.
@@ -218,19 +218,4 @@ fn a_config_that_is_switched_off_costs_nothing() {
     host.take_calls();
     assert_eq!(of_ten(&host, &mut engine, "/", &[]), 10);
     assert_eq!(host.take_calls(), []);
-}
-
-#[test]
-fn what_the_filter_cannot_do_yet_is_refused_in_a_sentence() {
-    let counter = r#""counter": { "cluster": "tidegate" }"#;
-    let global =
-        r#"{ "name": "r", "key": ["client_ip"], "limits": ["1/1h"], "global": { "mode": "exact" } }"#;
-    let configs = [
-        (format!(r#"{{ {counter}, "rules": [{global}] }}"#), "asks for `global`"),
-        (format!(r#"{{ {counter}, "rules": [] }}"#), "`counter`"),
-    ];
-    for (config, expected) in configs {
-        let refusal = Engine::configure(&MockHost::new(&config)).err().expect("refused").to_string();
-        assert!(refusal.contains(expected), "{refusal}");
-    }
 }

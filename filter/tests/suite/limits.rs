@@ -99,7 +99,7 @@ fn an_allowed_response_names_every_limit_the_most_constrained_first() {
         MockHost::new(&config(&[rule("wide", r#"["100/1h"]"#, ""), rule("narrow", r#"["2/1m"]"#, "")]));
     let mut engine = host.engine();
     host.bring(&[("x-api-key", b"ana")]);
-    let Verdict::Continue(Passage { headers, .. }) = engine.on_request(&host) else { panic!("denied") };
+    let Verdict::Continue(Passage { headers, .. }) = engine.on_request(&host, 1) else { panic!("denied") };
     assert_eq!(header(&headers, "ratelimit-policy"), Some(r#""narrow";q=2;w=60, "wide";q=100;w=3600"#));
     let ratelimit = header(&headers, "ratelimit").expect("there");
     assert!(
@@ -153,7 +153,7 @@ fn requests_without_one_clear_key_share_a_bucket() {
     ];
     for headers in requests {
         host.bring(headers);
-        admitted += usize::from(matches!(engine.on_request(&host), Verdict::Continue(_)));
+        admitted += usize::from(matches!(engine.on_request(&host, 1), Verdict::Continue(_)));
     }
     assert_eq!(admitted, 2);
     assert!(host.admits(&mut engine, "real"), "who names one key has its own bucket");
@@ -167,7 +167,7 @@ fn a_path_cannot_be_written_round_its_rule() {
     let mut admitted = 0;
     for path in ["/login", "//login", "/%6cogin", "/./login", "/x/../login", "/login?a=b", "/%6Cogin#x"] {
         host.bring_to("POST", path, &[]);
-        admitted += usize::from(matches!(engine.on_request(&host), Verdict::Continue(_)));
+        admitted += usize::from(matches!(engine.on_request(&host, 1), Verdict::Continue(_)));
     }
     assert_eq!(admitted, 1);
 }

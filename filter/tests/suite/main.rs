@@ -5,6 +5,7 @@
 //! - `algorithms`: every algorithm's state lives in the table.
 //! - `budget`: the host calls of each case, counted; one more is a failure.
 //! - `charge_after`: reservations, and what responses make of them.
+//! - `fleet`: rules that hold across proxies, with a counter made of the core.
 //! - `limits`: what is admitted and denied, by which rule, and what the client sees.
 //! - `language`: what the config language can say, honoured.
 //! - `races`: other VMs that write between our read and our write.
@@ -19,6 +20,7 @@ mod algorithms;
 mod budget;
 mod charge_after;
 mod faults;
+mod fleet;
 mod fuzz;
 mod language;
 mod limits;

@@ -15,15 +15,21 @@ pub(crate) enum Call {
     Headers,
     ResponseHeaders,
     Time,
+    Monotonic,
     Get,
     Set,
     SetProperty,
     Reply,
     AddResponseHeader,
     AddToCounter,
+    HttpCall,
+    AnswerHeaders,
+    AnswerBody,
+    Enter,
+    Resume,
 }
 
-pub(crate) const ALL_CALLS: [Call; 13] = [
+pub(crate) const ALL_CALLS: [Call; 19] = [
     Call::Configuration,
     Call::Property,
     Call::Random,
@@ -31,12 +37,18 @@ pub(crate) const ALL_CALLS: [Call; 13] = [
     Call::Headers,
     Call::ResponseHeaders,
     Call::Time,
+    Call::Monotonic,
     Call::Get,
     Call::Set,
     Call::SetProperty,
     Call::Reply,
     Call::AddResponseHeader,
     Call::AddToCounter,
+    Call::HttpCall,
+    Call::AnswerHeaders,
+    Call::AnswerBody,
+    Call::Enter,
+    Call::Resume,
 ];
 
 /// How shared data behaves.
@@ -66,6 +78,19 @@ pub(crate) struct MockHost {
     pub(crate) data: Rc<RefCell<SharedData>>,
     pub(crate) metrics: Rc<RefCell<BTreeMap<String, u64>>>,
     pub(crate) now_ms: Cell<u64>,
+    pub(crate) monotonic_ms: Cell<u64>,
+    /// What random bytes are made of.
+    pub(crate) random: Cell<u8>,
+    /// Calls to other services that are under way: the number, where to, and the body.
+    pub(crate) sent: RefCell<Vec<(u32, String, Vec<u8>)>>,
+    next_token: Cell<u32>,
+    /// The answer at hand: the serialised headers and the body.
+    pub(crate) answer: RefCell<(Vec<u8>, Vec<u8>)>,
+    /// The context that calls are about, and those that were resumed.
+    pub(crate) context: Cell<u32>,
+    pub(crate) resumed: RefCell<Vec<u32>>,
+    /// Contexts that got a local response, in the order of `replies`.
+    pub(crate) answered: RefCell<Vec<u32>>,
     pub(crate) config: RefCell<Vec<u8>>,
     pub(crate) plugin_name: RefCell<String>,
     pub(crate) client: RefCell<String>,
@@ -95,6 +120,14 @@ impl MockHost {
             data: Rc::default(),
             metrics: Rc::default(),
             now_ms: Cell::new(T0),
+            monotonic_ms: Cell::new(1_000_000),
+            random: Cell::new(0x5a),
+            sent: RefCell::default(),
+            next_token: Cell::new(1),
+            answer: RefCell::default(),
+            context: Cell::new(0),
+            resumed: RefCell::default(),
+            answered: RefCell::default(),
             config: RefCell::new(config.into()),
             plugin_name: RefCell::new("tidegate".into()),
             client: RefCell::new("10.0.0.1:4711".into()),
@@ -118,6 +151,7 @@ impl MockHost {
         sibling.data = Rc::clone(&self.data);
         sibling.metrics = Rc::clone(&self.metrics);
         sibling.now_ms.set(self.now_ms.get());
+        sibling.monotonic_ms.set(self.monotonic_ms.get());
         sibling
     }
 
@@ -130,6 +164,7 @@ impl MockHost {
 
     pub(crate) fn advance(&self, ms: u64) {
         self.now_ms.set(self.now_ms.get() + ms);
+        self.monotonic_ms.set(self.monotonic_ms.get() + ms);
     }
 
     /// The next request: `GET /` with these headers.
@@ -151,7 +186,7 @@ impl MockHost {
     /// Whether a request of `key` is admitted.
     pub(crate) fn admits(&self, engine: &mut Engine, key: &str) -> bool {
         self.bring(&[("x-api-key", key.as_bytes())]);
-        matches!(engine.on_request(self), Verdict::Continue(_))
+        matches!(engine.on_request(self, 1), Verdict::Continue(_))
     }
 
     /// How many of `count` requests of `key` are admitted.
@@ -215,6 +250,40 @@ impl Host for MockHost {
         Ok(self.now_ms.get().saturating_mul(1_000_000))
     }
 
+    fn monotonic_ns(&self) -> Result<u64, Status> {
+        self.called(Call::Monotonic)?;
+        Ok(self.monotonic_ms.get().saturating_mul(1_000_000))
+    }
+
+    fn call(&self, call: &tidegate_filter::Call<'_>) -> Result<u32, Status> {
+        self.called(Call::HttpCall)?;
+        let token = self.next_token.replace(self.next_token.get() + 1);
+        self.sent.borrow_mut().push((token, call.upstream.to_owned(), call.body.to_vec()));
+        Ok(token)
+    }
+
+    fn answer_headers(&self) -> Result<Vec<u8>, Status> {
+        self.called(Call::AnswerHeaders)?;
+        Ok(self.answer.borrow().0.clone())
+    }
+
+    fn answer_body(&self) -> Result<Vec<u8>, Status> {
+        self.called(Call::AnswerBody)?;
+        Ok(self.answer.borrow().1.clone())
+    }
+
+    fn enter(&self, context: u32) -> Result<(), Status> {
+        self.called(Call::Enter)?;
+        self.context.set(context);
+        Ok(())
+    }
+
+    fn resume(&self) -> Result<(), Status> {
+        self.called(Call::Resume)?;
+        self.resumed.borrow_mut().push(self.context.get());
+        Ok(())
+    }
+
     fn configuration(&self) -> Result<Vec<u8>, Status> {
         self.called(Call::Configuration)?;
         Ok(self.config.borrow().clone())
@@ -273,6 +342,7 @@ impl Host for MockHost {
     fn reply(&self, reply: &Reply) -> Result<(), Status> {
         self.called(Call::Reply)?;
         self.replies.borrow_mut().push(reply.clone());
+        self.answered.borrow_mut().push(self.context.get());
         Ok(())
     }
 
@@ -299,7 +369,7 @@ impl Host for MockHost {
 
     fn random(&self, bytes: &mut [u8]) -> Result<(), Status> {
         self.called(Call::Random)?;
-        bytes.fill(0x5a);
+        bytes.fill(self.random.get());
         Ok(())
     }
 }

@@ -181,7 +181,7 @@ fn a_slot_that_is_overwritten_with_nonsense_starts_afresh_and_is_counted() {
         overwrite(&host.data, &key, b"nonsense");
     }
     host.bring(&[("x-api-key", b"ana")]);
-    assert!(matches!(engine.on_request(&host), Verdict::Continue(_)));
+    assert!(matches!(engine.on_request(&host, 1), Verdict::Continue(_)));
     engine.on_tick(&host);
     assert_eq!(host.metric("tidegate_bad_states"), 1);
 }

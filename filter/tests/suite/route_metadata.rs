@@ -94,7 +94,7 @@ fn a_route_can_add_what_needs_a_large_slot_and_what_charges_after_the_response()
     route(&host, &after);
     for status in ["200", "200", "200", "200"] {
         host.bring(&[("x-api-key", b"ben")]);
-        let Verdict::Continue(mut passage) = engine.on_request(&host) else { panic!("denied") };
+        let Verdict::Continue(mut passage) = engine.on_request(&host, 1) else { panic!("denied") };
         // The route's text may be forgotten meanwhile.
         for number in 0..100 {
             of_twenty(&host, &mut engine, &ADDED.replace("own", &format!("own{number}")), "other");

@@ -1,0 +1,146 @@
+use super::{Came, FakeCounter, Vm, counter};
+
+/// A thousand per hour for each key, leased.
+fn lease(more: &str) -> String {
+    super::config(&format!(r#"{{ "mode": "lease"{more} }}"#), "")
+        .replace(r#""requests": 10"#, r#""requests": 1000"#)
+}
+
+/// Requests of one key in turn on all VMs, with a tick of all after every ten; how many were admitted.
+fn hammer(vms: &mut [Vm], counter: &mut FakeCounter, requests: usize) -> usize {
+    let mut admitted = 0;
+    for turn in 0..requests {
+        let index = turn % vms.len();
+        admitted += usize::from(vms[index].admits("ana", counter));
+        if turn % 10 == 9 {
+            counter.now_ms += 100;
+            for vm in &mut *vms {
+                vm.tick(100, counter);
+                counter.now_ms -= 100;
+            }
+        }
+    }
+    admitted
+}
+
+#[test]
+fn a_fleet_that_leases_admits_the_limit_and_not_one_more() {
+    let mut counter = counter();
+    let one = Vm::new(&lease(""));
+    let mut vms = [one.sibling(), one, Vm::new(&lease("")), Vm::new(&lease(""))];
+    let admitted = hammer(&mut vms, &mut counter, 3_000);
+    assert!(admitted <= 1_000, "{admitted}");
+    assert!(admitted >= 990, "{admitted} of 1000: the rest lies about as grants");
+    assert!(counter.used("api") <= 1_000);
+}
+
+#[test]
+fn most_requests_do_not_wait() {
+    let mut counter = counter();
+    let mut vm = Vm::new(&lease(""));
+    let mut waited = 0;
+    for turn in 0..600 {
+        match vm.request("ana") {
+            Came::Through => {}
+            Came::Denied => panic!("there is room"),
+            Came::Waits(..) => {
+                waited += 1;
+                counter.serve(&vm.host, &mut vm.engine);
+            }
+        }
+        if turn % 5 == 4 {
+            vm.tick(100, &mut counter);
+        }
+    }
+    assert!(waited < 30, "{waited} of 600 waited");
+}
+
+#[test]
+fn with_an_overshoot_the_fleet_may_pass_the_limit_by_so_much() {
+    let mut counter = counter();
+    let mut vms = [Vm::new(&lease(r#", "overshoot": "10%""#)), Vm::new(&lease(r#", "overshoot": "10%""#))];
+    let admitted = hammer(&mut vms, &mut counter, 3_000);
+    assert!((1_090..=1_100).contains(&admitted), "{admitted}");
+}
+
+#[test]
+fn what_is_not_spent_goes_back() {
+    let mut counter = counter();
+    let mut vm = Vm::new(&lease(""));
+    let admitted = hammer(std::slice::from_mut(&mut vm), &mut counter, 100);
+    assert_eq!(admitted, 100);
+    assert!(counter.used("api") >= 100);
+    for _ in 0..30 {
+        vm.tick(100, &mut counter);
+    }
+    assert_eq!(counter.used("api"), 100, "three seconds later the counter has it all back");
+}
+
+#[test]
+fn a_grant_is_not_spent_after_its_time() {
+    let mut counter = counter();
+    let mut vm = Vm::new(&lease(""));
+    hammer(std::slice::from_mut(&mut vm), &mut counter, 100);
+    // The VM stands still, without a tick, for longer than a grant lives.
+    vm.host.advance(2_001);
+    counter.now_ms += 2_001;
+    assert!(matches!(vm.request("ana"), Came::Waits(..)));
+}
+
+#[test]
+fn whoever_would_rather_deny_than_wait_does() {
+    let mut counter = counter();
+    let mut vm = Vm::new(&lease(r#", "when_empty": "deny""#));
+    assert!(matches!(vm.request("ana"), Came::Denied));
+    assert_eq!(vm.host.last_reply().status, 429);
+    vm.tick(100, &mut counter);
+    assert!(matches!(vm.request("ana"), Came::Through), "the tick has asked for a grant");
+}
+
+#[test]
+fn when_the_plugin_ends_its_grants_go_back() {
+    let mut counter = counter();
+    let mut vm = Vm::new(&lease(""));
+    let admitted = hammer(std::slice::from_mut(&mut vm), &mut counter, 95);
+    assert_eq!(admitted, 95);
+    vm.engine.on_end(&vm.host);
+    let (_, _, body) = vm.host.sent.borrow_mut().pop().expect("a last call");
+    counter.apply(&body);
+    assert_eq!(counter.used("api"), 95);
+}
+
+#[test]
+fn an_exhausted_limit_needs_no_calls_but_the_poll() {
+    let mut counter = counter();
+    let mut vm = Vm::new(&lease(""));
+    hammer(std::slice::from_mut(&mut vm), &mut counter, 1_500);
+    for _ in 0..60 {
+        vm.request("ana");
+        counter.serve(&vm.host, &mut vm.engine);
+        vm.tick(100, &mut counter);
+    }
+    let calls = counter.senders.len();
+    for _ in 0..100 {
+        assert!(!vm.admits("ana", &mut counter));
+        vm.tick(100, &mut counter);
+    }
+    let more = counter.senders.len() - calls;
+    assert!(more <= 5, "{more} calls in ten seconds");
+}
+
+#[test]
+fn a_grant_on_a_window_ends_with_it() {
+    let config = lease("").replace(r#""per": "1h""#, r#""per": "1s", "align": "clock""#);
+    let mut counter = counter();
+    let mut vm = Vm::new(&config);
+    // The grant is taken 100 ms before the window ends.
+    counter.now_ms += 800;
+    for _ in 0..5 {
+        assert!(vm.admits("ana", &mut counter));
+    }
+    vm.tick(100, &mut counter);
+    assert!(matches!(vm.request("ana"), Came::Through));
+    vm.host.advance(100);
+    counter.now_ms += 100;
+    assert!(matches!(vm.request("ana"), Came::Waits(..)), "another window, another grant");
+}
