@@ -91,7 +91,7 @@ impl World<'_> {
             return Err(Trap("a call without a time-out may wait for ever".to_owned()));
         }
         self.tally.count(Happened::CounterCall);
-        let can_fail = !self.is_winding_down;
+        let can_fail = self.is_network_bad();
         let rates = self.scenario.net;
         if can_fail && self.rng.chance(rates.no_host) && self.scenario.flavour == Flavour::Envoy {
             self.tally.count(Happened::NoHost);
@@ -118,6 +118,12 @@ impl World<'_> {
         }
         self.send(letter, way_ns);
         Ok(OK)
+    }
+
+    /// Once nobody comes any more the network is well again: what was owed can be paid, and the books compared.
+    fn is_network_bad(&self) -> bool {
+        let last_ns = self.scenario.arrivals.last().map_or(0, |arrival| arrival.at_ns);
+        self.now_ns <= self.started_ns() + last_ns
     }
 
     fn draw_back(&mut self, can_fail: bool) -> Back {
@@ -151,7 +157,7 @@ impl World<'_> {
 
     /// Whether a proxy is cut off from the counter.
     pub(crate) fn is_cut_off(&self, proxy: usize) -> bool {
-        self.now_ns < self.proxies[proxy].cut_off_until_ns
+        self.now_ns < self.proxies[proxy].cut_off_until_ns && self.is_network_bad()
     }
 
     /// The counter goes away for so long, and has forgotten everything when it is back.
@@ -226,7 +232,7 @@ impl World<'_> {
             self.tally.count(Happened::Partition);
             return;
         }
-        let way_ns = self.way_ns(!self.is_winding_down);
+        let way_ns = self.way_ns(self.is_network_bad());
         self.post.count += 1;
         let Letter { actor, generation, token, .. } = letter;
         self.post.answers.insert(self.post.count, (token, answer));

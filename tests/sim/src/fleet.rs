@@ -14,6 +14,7 @@ use crate::central::{Central, Judged};
 use crate::global_spec::{Global, Mode, OnFailure};
 use crate::identity;
 use crate::oracle::{Decision, Past, Subject};
+use crate::scenario::MS;
 use crate::spec::{Limit, Rule};
 use crate::sync::Admissions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,8 @@ use tidegate_core::{Manner, Retry};
 
 /// The longest that a grant lives, and some more for clocks that drift.
 const GRANT_MS_MAX: u64 = 2_010;
+/// How old an answer can be when a VM reads it: it waits from then on, and not from when the counter said so.
+const ANSWER_MS_MAX: u64 = 500;
 /// A run of this length ends in the window in which it began: then the counter's books can be compared.
 pub(crate) const BOOKS_WINDOW_MS: u64 = 60_000;
 
@@ -40,8 +43,12 @@ pub(crate) struct Circumstances {
     pub(crate) is_told: bool,
     /// The last call of its VM had failed, when it came or when it was decided.
     pub(crate) has_lost_counter: bool,
+    /// That was so a moment ago: what was denied then is remembered.
+    pub(crate) lost_lately: bool,
     /// The step at which it came.
     pub(crate) began_step: u64,
+    /// When the run began.
+    pub(crate) started_ns: u64,
 }
 
 #[derive(Default)]
@@ -66,6 +73,8 @@ pub(crate) struct Fleet {
     unsure: BTreeSet<usize>,
     pub(crate) over_max: u64,
     pub(crate) fallen_back: u64,
+    /// When each request was admitted that a rule of the fleet is about, in milliseconds since the run's begin.
+    pub(crate) admitted_ms: Vec<u64>,
 }
 
 fn party(subject: &Subject<'_>) -> Party {
@@ -139,6 +148,9 @@ impl Fleet {
         how: Circumstances,
         subjects: &[Subject<'_>],
     ) -> Result<(), String> {
+        if global(subjects).next().is_some() {
+            self.admitted_ms.push((decision.now_ns - how.started_ns) / MS);
+        }
         for (subject, global) in global(subjects) {
             let party = party(subject);
             let is_unsure = decision.is_faulty || self.unsure.contains(&how.proxy);
@@ -182,16 +194,15 @@ impl Fleet {
         if decision.is_faulty || self.unsure.contains(&how.proxy) {
             return Ok(());
         }
-        if how.has_lost_counter && !how.is_told {
-            let is_open = global.on_failure == OnFailure::Open && global.mode == Mode::Exact;
-            return if is_open { Err(format!("rule {} is open, and denied", rule.name)) } else { Ok(()) };
-        }
         let party = party(subject);
         let counter = self.counters.entry(party.clone()).or_default();
         let began_ms = decision.read_ms.unwrap_or(decision.end_ms);
-        counter.refusals.retain(|(_, until_ms)| until_ms + BOOKS_WINDOW_MS > began_ms);
-        let was_refused = counter.refusals.iter().any(|(_, until_ms)| *until_ms + 1 >= began_ms);
-        let is_justified = was_refused
+        counter.refusals.retain(|(_, until_ms)| until_ms.saturating_add(BOOKS_WINDOW_MS) > began_ms);
+        let is_remembered = |(_, until_ms): &(u64, u64)| until_ms.saturating_add(ANSWER_MS_MAX) >= began_ms;
+        let is_alone = how.has_lost_counter && !how.is_told || how.lost_lately;
+        let is_open = global.on_failure == OnFailure::Open && global.mode == Mode::Exact;
+        let is_justified = counter.refusals.iter().any(is_remembered)
+            || is_alone && !is_open
             || match global.mode {
                 Mode::Exact => false,
                 Mode::Lease { waits, .. } => !waits,
@@ -248,9 +259,9 @@ impl Fleet {
             for ((_, key), counter) in self.counters.iter().filter(|((name, _), _)| *name == rule.name) {
                 let charged = central.charged(now_ms, &rule.name, key, BOOKS_WINDOW_MS).unwrap_or(0);
                 let admitted = counter.admitted;
-                if charged < admitted || charged > admitted + stray_max {
+                if charged.abs_diff(admitted) > stray_max {
                     return Err(format!(
-                        "the counter has charged {charged} to rule {} and {admitted} were admitted; up to {stray_max} more are excused",
+                        "the counter has charged {charged} to rule {}, {admitted} were admitted, and {stray_max} are excused",
                         rule.name
                     ));
                 }

@@ -344,6 +344,7 @@ impl World<'_> {
         dying.calls.clear();
         dying.settled.clear();
         dying.lost_counter.clear();
+        dying.found_counter_ns.clear();
         dying.is_told = false;
         dying.next_context = 1;
         self.fleet.lose_vm((actor, generation));

@@ -13,6 +13,9 @@ use crate::world::{Failure, World};
 /// How long a request waits at most beyond two calls: one before it and its own.
 const WAIT_MS_MAX: u64 = 1_500;
 
+/// How long a VM remembers a denial, and some more for a VM that stands still.
+const DENIAL_REMEMBERED_NS: u64 = 1_500 * MS;
+
 impl World<'_> {
     /// The requests that a VM holds.
     pub(crate) fn paused_in(&self, actor: usize) -> Vec<usize> {
@@ -50,7 +53,9 @@ impl World<'_> {
         let Some(call) = own.calls.get(&token) else { return };
         own.is_told = call.answer.as_ref().is_some_and(|answer| answer.is_good);
         if own.is_told {
-            own.lost_counter.remove(&call.root);
+            if own.lost_counter.remove(&call.root) {
+                own.found_counter_ns.insert(call.root, self.now_ns);
+            }
         } else {
             own.lost_counter.insert(call.root);
         }
@@ -94,12 +99,15 @@ impl World<'_> {
     pub(crate) fn fleet_view(&self, actor: usize, request: usize, decision: &Decision) -> (Decision, Circumstances) {
         let journey = &self.journeys[request];
         let lost = journey.began_without_counter || self.actors[actor].lost_counter.contains(&journey.root);
+        let found_ns = self.actors[actor].found_counter_ns.get(&journey.root);
         let how = Circumstances {
+            lost_lately: found_ns.is_some_and(|at_ns| self.now_ns < at_ns + DENIAL_REMEMBERED_NS),
             proxy: decision.proxy,
             vm: (actor, journey.generation),
             is_told: self.actors[actor].is_told,
             has_lost_counter: lost,
             began_step: journey.began_step,
+            started_ns: self.started_ns(),
         };
         let decision = Decision {
             read_ms: Some(journey.began_ns / MS),
@@ -116,7 +124,8 @@ impl World<'_> {
         let journey = &self.journeys[request];
         let timeout_ms = self.scenario.configs[journey.config].counter_timeout_ms;
         let waited_ms = (self.now_ns - journey.began_ns) / MS;
-        if journey.is_paused && waited_ms > 2 * timeout_ms + WAIT_MS_MAX {
+        // A host that fails may take the filter's only chance to answer; then it gives up some seconds later.
+        if journey.is_paused && !journey.is_faulty && waited_ms > 2 * timeout_ms + WAIT_MS_MAX {
             return Err(format!("request {request} has waited for {waited_ms} ms"));
         }
         Ok(())
@@ -174,8 +183,16 @@ impl World<'_> {
         if has_ended || excuses.iter().any(|what| self.tally.of(*what) > 0) {
             return Ok(());
         }
-        // On Kong a call belongs to its request: what was taken for one that left, or whose call failed, stays taken.
-        let lost = [Happened::ClientLeft, Happened::TimeOut, Happened::Malformed, Happened::Oversized, Happened::Unavailable];
+        // On Kong a call belongs to its request: what was taken for one that left stays taken, and of one whose call
+        // failed nobody will ever know.
+        let lost = [
+            Happened::ClientLeft,
+            Happened::TimeOut,
+            Happened::Malformed,
+            Happened::Oversized,
+            Happened::Unavailable,
+            Happened::CounterDown,
+        ];
         let stray_max = match self.scenario.flavour {
             Flavour::Envoy => 0,
             Flavour::Kong => lost.iter().map(|what| self.tally.of(*what)).sum(),
