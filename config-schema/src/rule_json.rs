@@ -1,9 +1,11 @@
 //! How a rule is read and written.
 
+use tidegate_core::Algorithm;
+
 use crate::client_address::ClientAddress;
 use crate::cost::Cost;
 use crate::errors::Report;
-use crate::global::Global;
+use crate::global::{Global, GlobalMode};
 use crate::json::Json;
 use crate::json_text::Fields;
 use crate::key::{KeyPart, check_segments, read_key};
@@ -101,6 +103,7 @@ impl Rule {
             global: settings.global,
             key,
         };
+        check_global(&rule, &object, report);
         context.names.claim_policies(&rule, index, node, report);
         Some(rule)
     }
@@ -199,6 +202,20 @@ impl Settings {
 
 fn put_choice<T: Choice + PartialEq>(fields: &mut Fields, name: &str, value: T, absent: T) {
     fields.put_if(value != absent, name, || word_of(value).into());
+}
+
+/// What the counter could not keep exactly is not promised.
+fn check_global(rule: &Rule, object: &Object, report: &mut Report) {
+    let Some(global) = rule.global else { return };
+    let has_log = rule
+        .limit_sets
+        .iter()
+        .flat_map(|set| &set.limits)
+        .any(|counted| counted.limit.algorithm() == Algorithm::SlidingLog);
+    if let (GlobalMode::Lease { .. }, true, Some(node)) = (global.mode, has_log, object.get("global")) {
+        let reason = "cannot lease a sliding_log, which is exact to the millisecond as no grant is";
+        node.report(report, format!("{reason}; choose \"exact\", or another algorithm"));
+    }
 }
 
 fn read_match(node: &Node, route: Option<&str>, report: &mut Report) -> Option<Match> {

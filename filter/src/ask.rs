@@ -16,7 +16,7 @@ use core::num::NonZeroU64;
 use std::rc::Rc;
 use tidegate_config::{GlobalMode, LIMITS_MAX, WhenEmpty};
 use tidegate_core::slot::{EntryId, Load};
-use tidegate_core::{Grant, Limit, Outcome, Retry, State, Take, Timestamp};
+use tidegate_core::{Algorithm, Grant, Limit, Outcome, Retry, State, Take, Timestamp};
 
 /// What one rule asks for one key.
 #[derive(Clone)]
@@ -287,10 +287,15 @@ impl Ask {
         let ids = self.ids();
         for (counted, (_, state)) in self.limits().iter().zip(judged.limits.iter().flatten()) {
             let moment = counted.moment(&self.identity, clock.of(self.home));
-            let state = if judged.is_refused() {
-                counted.limit.charge_denied(Some(state.clone()), moment, self.take.amount)
-            } else {
-                state.clone()
+            let state = match self.home {
+                Home::Table | Home::FallBack { .. } if judged.is_refused() => {
+                    let limit = self.enforced_limit(counted);
+                    limit.charge_denied(Some(state.clone()), moment, self.take.amount)
+                }
+                // What the counter is told of is in it already.
+                Home::Table | Home::FallBack { .. } | Home::Counter | Home::Synced | Home::Leased => {
+                    state.clone()
+                }
             };
             evictions.see(self.put_one(slot, counted, self.part(), &state, clock, &ids));
         }
@@ -307,18 +312,15 @@ impl Ask {
         beside: &[EntryId],
     ) -> tidegate_core::slot::Placed {
         let moment = counted.moment(&self.identity, clock.of(self.home));
-        let (load, expires) = match (part, state) {
-            (Part::Granted, State::Grant(grant)) => {
-                (Load::default(), clock.on_wall(grant.until, clock.monotonic))
-            }
-            _ => {
-                let limit = match part {
-                    Part::Unacknowledged => counted.unacknowledged,
-                    Part::Counted | Part::Granted | Part::FallBack => self.enforced_limit(counted),
-                };
-                let expires = limit.expires(state, moment);
-                (Load::of(&limit, state, moment), clock.on_wall(expires, moment.now))
-            }
+        let (load, expires) = if let State::Grant(grant) = state {
+            (Load::default(), clock.on_wall(grant.until, clock.monotonic))
+        } else {
+            let limit = match part {
+                Part::Unacknowledged => counted.unacknowledged,
+                Part::Counted | Part::Granted | Part::FallBack => self.enforced_limit(counted),
+            };
+            let expires = limit.expires(state, moment);
+            (Load::of(&limit, state, moment), clock.on_wall(expires, moment.now))
         };
         slot.put(self.id(counted, part), state, load, expires, clock.wall, beside)
     }
@@ -466,6 +468,18 @@ impl Case {
 
     pub(crate) fn is_counted_denial(&self) -> bool {
         self.judged.is_refused() && self.ask.rule.count_denied
+    }
+
+    /// Whether the counter is to be told of a denial. A bucket's debt is at most what it holds, as it is in the table.
+    pub(crate) fn is_reported_denial(&self) -> bool {
+        let has_room = |(counted, outcome): (&CountedLimit, &Outcome)| match counted.limit.algorithm() {
+            Algorithm::TokenBucket { burst, .. } => {
+                let debt_max = burst.saturating_mul(2).saturating_mul(counted.limit.window_ms());
+                outcome.reset_ms.saturating_mul(counted.limit.requests()) < debt_max
+            }
+            _ => true,
+        };
+        self.is_counted_denial() && self.ask.limits().iter().zip(self.judged.outcomes()).all(has_room)
     }
 
     pub(crate) fn is_written(&self) -> bool {

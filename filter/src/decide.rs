@@ -141,13 +141,11 @@ impl Books {
             Act::Deny { reply, log } => (log, reply),
         };
         self.log_access(host, Some(&log));
-        match host.reply(&reply) {
-            Ok(()) => None,
-            Err(_) => {
-                self.metrics.add(Metric::Errors, 1);
-                Some(Passage::default())
-            }
+        if host.reply(&reply).is_ok() {
+            return None;
         }
+        self.metrics.add(Metric::Errors, 1);
+        Some(Passage::default())
     }
 
     fn log_access(&mut self, host: &impl Host, text: Option<&str>) {

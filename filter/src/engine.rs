@@ -1,11 +1,12 @@
 //! One plugin in one VM: its rules, and what happens to a request.
 
-use crate::ask::{Ask, Case, Home};
+use crate::ask::Home;
 use crate::clock::Clock;
 use crate::debts::Debts;
-use crate::decide::{Act, Books, Decision, Denied, admit, asked_of_counter, denies_now};
+use crate::decide::{Act, Books, Decision, Denied};
 use crate::denials::{Denial, Denials};
-use crate::fleet::waiting::{Fate, Slip, Waiter};
+use crate::fleet::asking::{self, decide_without};
+use crate::fleet::waiting::Slip;
 use crate::fleet::{self, Done, Fleet};
 use crate::headers::Headers;
 use crate::host::{HeaderPair, Host, Status, now};
@@ -22,8 +23,6 @@ use tidegate_core::slot::ENTRIES;
 
 /// How often metrics are handed over and debts paid.
 const TICK_MS: u64 = 500;
-/// When a client should come back to a lease that has nothing granted.
-const EMPTY_RETRY_MS: u64 = 1_000;
 
 /// The name under which rules of routes' metadata share their metrics: no rule can have it, for a name begins with a
 /// letter.
@@ -103,7 +102,7 @@ pub struct Engine {
     /// Requests that waited, and must be seen to.
     done: Vec<Done>,
     tick_ms: u64,
-    /// When metrics were last handed over, in ticks.
+    /// Ticks since metrics were last handed over.
     ticks: u64,
     /// Scratch space for the places of rules that match.
     found: Vec<u32>,
@@ -229,11 +228,11 @@ impl Engine {
     pub fn on_answer(&mut self, host: &impl Host, token: u32, header_count: usize, body_size: usize) -> bool {
         let Self { books, fleet, done, .. } = self;
         let Some(fleet) = fleet else { return false };
-        let Ok(clock) = fleet.clock(host) else {
-            // Without a time nothing can be decided; the tick gives the call up.
+        // Those who wait are decided about now: on Kong nobody calls for them again.
+        let clock = fleet.clock(host).unwrap_or_else(|_| {
             books.metrics.add(Metric::Errors, 1);
-            return false;
-        };
+            fleet.latest_clock()
+        });
         match fleet.on_answer(host, (token, header_count, body_size), &clock, books) {
             Some(more) => {
                 done.extend(more);
@@ -256,7 +255,8 @@ impl Engine {
             return false;
         }
         let Done { slip, act, .. } = self.done.remove(0);
-        if !is_entered {
+        // On Kong there is nobody else to enter.
+        if !is_entered && self.table.host_kind() == HostKind::Envoy {
             self.books.metrics.add(Metric::Errors, 1);
             return false;
         }
@@ -294,8 +294,7 @@ impl Engine {
             None => None,
         };
         *ticks = ticks.saturating_add(1);
-        if !ticks.saturating_mul(*tick_ms).is_multiple_of(TICK_MS) && ticks.saturating_mul(*tick_ms) < TICK_MS
-        {
+        if ticks.saturating_mul(*tick_ms) < TICK_MS {
             return;
         }
         *ticks = 0;
@@ -344,20 +343,6 @@ fn clock(host: &impl Host, demands: &[Demand<'_>], fleet: Option<&Fleet>) -> Res
     }
 }
 
-/// Decides about those whose call could not be made.
-fn decide_without(
-    host: &impl Host,
-    fleet: &mut Fleet,
-    waiters: Vec<Waiter>,
-    clock: &Clock,
-    books: &mut Books,
-    done: &mut Vec<Done>,
-) {
-    for mut waiter in waiters {
-        done.extend(fleet.decide_without(host, &mut waiter, true, clock, books));
-    }
-}
-
 /// One request's turn.
 struct Turn<'e, H> {
     host: &'e H,
@@ -389,7 +374,7 @@ impl<H: Host> Turn<'_, H> {
         }
         let act = match self.fleet {
             Some(fleet) if asks.iter().any(|ask| ask.home != Home::Table) => {
-                let act = ask_fleet(*host, (fleet, self.done), (asks, shadow), stream, clock, books);
+                let act = asking::ask(*host, (fleet, self.done), (asks, shadow), stream, clock, books);
                 match act {
                     Ok(act) => act,
                     Err(slip) => return Verdict::Wait(slip),
@@ -407,67 +392,6 @@ impl<H: Host> Turn<'_, H> {
 
 fn verdict(passage: Option<Passage>) -> Verdict {
     passage.map_or(Verdict::Answered, Verdict::Continue)
-}
-
-/// Decides about a request with rules of the fleet; a slip if it must wait.
-fn ask_fleet(
-    host: &impl Host,
-    (fleet, done): (&mut Fleet, &mut Vec<Done>),
-    (mut asks, mut shadow): (Vec<Ask>, Option<Denied>),
-    stream: u32,
-    clock: &Clock,
-    books: &mut Books,
-) -> Result<Act, Rc<Slip>> {
-    let asks_counter = asks.iter().any(|ask| ask.home == Home::Counter);
-    let syncs = asks.iter().any(|ask| ask.home == Home::Synced);
-    let is_away = fleet.is_away() && (asks_counter || syncs);
-    if !asks_counter && !is_away {
-        match books.decide(host, asks, Vec::new(), shadow, (clock, Some(&fleet.leases))) {
-            Decision::Made { act, cases } => {
-                if act.is_admission() {
-                    fleet.book(&cases, clock, true, &mut books.metrics);
-                }
-                return Ok(act);
-            }
-            Decision::Lacking { cases, shadow: noted } => {
-                shadow = noted;
-                for case in cases.iter().filter(|case| case.judged.lacks) {
-                    fleet.leases.lacked(&case.ask);
-                }
-                let denying = cases.iter().find(|case| case.judged.lacks && case.denies_when_empty());
-                if let Some(case) = denying.filter(|_| !fleet.is_away()) {
-                    return Ok(deny_empty(case, shadow, clock, books));
-                }
-                asks = cases.into_iter().map(|case| case.ask).collect();
-            }
-        }
-    }
-    if !fleet.can_wait() {
-        return Ok(fleet.without(host, asks, shadow, true, clock, books));
-    }
-    let (asked, here) = asked_of_counter(asks);
-    if let Some(cases) = denies_now(host, &here, clock, books) {
-        return Ok(books.refuse(&cases, clock));
-    }
-    let slip = Rc::new(Slip::default());
-    let waiter = Waiter { stream, slip: Rc::clone(&slip), asked, here, shadow, fate: Fate::Waiting };
-    let Err(waiters) = fleet.wait(host, waiter, clock, &mut books.metrics) else {
-        return Err(slip);
-    };
-    decide_without(host, fleet, waiters, clock, books, done);
-    let own = done.iter().position(|done| done.stream == stream);
-    Ok(own.map_or_else(Act::admission, |own| done.remove(own).act))
-}
-
-/// A rule that would rather deny than wait has nothing granted.
-fn deny_empty(case: &Case, mut shadow: Option<Denied>, clock: &Clock, books: &mut Books) -> Act {
-    let no = Denied::outright(&case.ask.rule, Denial::for_want_of_capacity(EMPTY_RETRY_MS, clock));
-    let mut denied = None;
-    books.note_outright(no, case.ask.enforced, &mut denied, &mut shadow);
-    match denied {
-        Some(denied) => Books::deny(&denied, clock),
-        None => admit(&[], shadow, (clock, None)),
-    }
 }
 
 /// The namespace at the counter: one that it takes.

@@ -66,6 +66,7 @@ pub(crate) const CASES: &[Case] = cases![
     "extra_header_taken",
     "extra_header_twice",
     "field_twice",
+    "global_lease_of_a_log",
     "global_on_failure_unknown",
     "global_overshoot_not_at_home",
     "global_overshoot_wrong",

@@ -272,8 +272,17 @@ fn rule(with_route: bool) -> Json {
             let base = json!({ "key": key, "match": matches });
             with(Just(base).boxed(), with(allowance(&key), settings(&key)))
         })
+        .prop_map(without_leased_logs)
         .prop_flat_map(|rule| prop_oneof![3 => Just(rule.clone()), 1 => charging_after(rule)])
         .boxed()
+}
+
+/// A log cannot be leased: such a rule is exact instead.
+fn without_leased_logs(mut rule: Value) -> Value {
+    if rule["global"]["mode"] == "lease" && rule.to_string().contains("sliding_log") {
+        rule["global"] = json!({ "mode": "exact" });
+    }
+    rule
 }
 
 fn named(rules: Vec<Value>, prefix: &str) -> Value {

@@ -15,6 +15,7 @@ const PARSER_ONLY: &[(&str, &str)] = &[
     ("a number that is whole, but not in digits", "in digits without a sign, point or exponent"),
     ("rule names that clash", "; names must differ"),
     ("policy names that clash", "clients would see its limit"),
+    ("a lease of what cannot be leased", "cannot lease a sliding_log"),
     ("limits that would share a counter", "would share its counter"),
     ("a header named twice in different letters", "is in this key already"),
     ("a header that is none in the proxy", "is kept outside the headers"),

@@ -96,7 +96,7 @@ impl Fleet {
         for (item, said) in flight.items.into_iter().zip(said) {
             match item {
                 Item::Waiter(waiter) => done.extend(self.answer_waiter(host, waiter, said, clock, books)),
-                Item::Report(report) => self.acknowledge(host, &report, said, &told, clock, books),
+                Item::Report(report) => acknowledge(host, &report, said, &told, clock, books),
                 Item::Refund(_) => {}
                 Item::Chunk(chunk) => {
                     let outcomes = said.first().map_or(&[][..], |group| group.takes.as_slice());
@@ -155,10 +155,11 @@ impl Fleet {
                 cases.iter().map(|case| Refund::whole(&case.ask, &case.judged)).collect();
             match books.decide(host, waiter.here, cases, waiter.shadow, (clock, None)) {
                 Decision::Made { act, cases } if act.is_admission() => {
-                    self.book(&cases, clock, true, &mut books.metrics);
+                    self.book(&cases, clock, &mut books.metrics);
                     act
                 }
-                Decision::Made { act, .. } => {
+                Decision::Made { act, cases } => {
+                    self.book_denied(&cases, clock, &mut books.metrics);
                     // What is decided here said no meanwhile: all are charged or none.
                     for refund in receipts {
                         self.outbox.refund(refund, &mut books.metrics);
@@ -173,6 +174,7 @@ impl Fleet {
             for case in cases.iter().filter(|case| !case.judged.is_refused()) {
                 self.outbox.refund(Refund::whole(&case.ask, &case.judged), &mut books.metrics);
             }
+            self.book_denied(&cases, clock, &mut books.metrics);
             books.refuse(&cases, clock)
         };
         Some(Done { stream: waiter.stream, slip: waiter.slip, act })
@@ -192,32 +194,6 @@ impl Fleet {
                 }
                 (Fate::Admitted, true) | (Fate::Gone, false) | (Fate::Waiting, _) => {}
             }
-        }
-    }
-
-    /// A report has arrived: what this proxy kept beside the counter's word is part of it now.
-    fn acknowledge(
-        &mut self,
-        host: &impl Host,
-        report: &Report,
-        said: Said<'_>,
-        told: &Told,
-        clock: &Clock,
-        books: &mut Books,
-    ) {
-        let is_synced = report.ask.rule.global.is_some_and(|it| matches!(it.mode, GlobalMode::Sync { .. }));
-        let states = said.first().map_or(&[][..], |group| group.states.as_slice());
-        if !is_synced {
-            return;
-        }
-        // What was admitted while the counter was away stands in counters of its own.
-        let own = if report.ask.home == Home::Synced { report.ask.take.amount.get() } else { 0 };
-        let ask = Ask { home: Home::Synced, ..report.ask.clone() };
-        let is_put = update(host, ask.place, &mut books.metrics, &mut |slot| {
-            ask.acknowledge(slot, (report.receipts, own), states, told.is_new_epoch, clock)
-        });
-        if !is_put {
-            books.metrics.add(Metric::UndosLost, 1);
         }
     }
 
@@ -281,18 +257,20 @@ impl Fleet {
         }
         let mut asks = std::mem::take(&mut waiter.here);
         asks.extend(waiter.asked.iter().cloned());
-        let act = self.without(host, asks, waiter.shadow.take(), reports, clock, books);
+        // What the counter may have charged is put right when it answers.
+        let unreported = if reports { &[][..] } else { &waiter.asked };
+        let act = self.without(host, asks, waiter.shadow.take(), unreported, clock, books);
         waiter.fate = if act.is_admission() { Fate::Admitted } else { Fate::Gone };
         Some(Done { stream: waiter.stream, slip: std::rc::Rc::clone(&waiter.slip), act })
     }
 
-    /// Decides about asks of which the counter cannot be asked.
+    /// Decides about asks of which the counter cannot be asked. It is told later, but for those that are `unreported`.
     pub(crate) fn without(
         &mut self,
         host: &impl Host,
         asks: Vec<Ask>,
         mut shadow: Option<Denied>,
-        reports: bool,
+        unreported: &[Ask],
         clock: &Clock,
         books: &mut Books,
     ) -> crate::decide::Act {
@@ -322,13 +300,17 @@ impl Fleet {
             return Books::deny(&denied, clock);
         }
         match books.decide(host, here, Vec::new(), shadow, (clock, None)) {
-            Decision::Made { act, cases } => {
+            Decision::Made { act, mut cases } => {
+                let is_reported = |ask: &Ask| !unreported.iter().any(|other| other.is_about_the_same(ask));
+                cases.retain(|case| is_reported(&case.ask));
                 if act.is_admission() {
-                    self.book(&cases, clock, reports, &mut books.metrics);
-                    for ask in passed.iter().filter(|_| reports) {
+                    self.book(&cases, clock, &mut books.metrics);
+                    for ask in passed.iter().filter(|ask| is_reported(ask)) {
                         let times = (clock, clock.monotonic);
                         self.outbox.report(ask, None, times, &mut books.metrics);
                     }
+                } else {
+                    self.book_denied(&cases, clock, &mut books.metrics);
                 }
                 act
             }
@@ -343,6 +325,30 @@ struct Told {
     asked_at: Timestamp,
     counter_now: Timestamp,
     is_new_epoch: bool,
+}
+
+/// A report has arrived: what this proxy kept beside the counter's word is part of it now.
+fn acknowledge(
+    host: &impl Host,
+    report: &Report,
+    said: Said<'_>,
+    told: &Told,
+    clock: &Clock,
+    books: &mut Books,
+) {
+    if !report.ask.rule.global.is_some_and(|global| matches!(global.mode, GlobalMode::Sync { .. })) {
+        return;
+    }
+    let states = said.first().map_or(&[][..], |group| group.states.as_slice());
+    // What was admitted while the counter was away stands in counters of its own.
+    let own = if report.ask.home == Home::Synced { report.ask.take.amount.get() } else { 0 };
+    let ask = Ask { home: Home::Synced, ..report.ask.clone() };
+    let is_put = update(host, ask.place, &mut books.metrics, &mut |slot| {
+        ask.acknowledge(slot, (report.receipts, own), states, told.is_new_epoch, clock)
+    });
+    if !is_put {
+        books.metrics.add(Metric::UndosLost, 1);
+    }
 }
 
 fn is_waiter(item: &Item) -> bool {

@@ -5,6 +5,7 @@
 //! same number, so that nothing is counted twice; until it is answered nobody waits. On Kong a call belongs to the
 //! request that makes it, so each that waits makes its own, and all else goes from the tick.
 
+pub(crate) mod asking;
 mod circuit;
 mod flight;
 mod landing;
@@ -21,6 +22,7 @@ use crate::metrics::{Metric, Metrics};
 use crate::planted::{self, Bug};
 use crate::table::{HostKind, Table, TableError};
 use circuit::Circuit;
+use core::cell::Cell;
 use flight::{Flight, Item};
 use leases::Leases;
 use outbox::Outbox;
@@ -68,6 +70,8 @@ pub(crate) struct Fleet {
     epoch: Option<u64>,
     rules_off: Vec<String>,
     tick_ms: u64,
+    /// When the monotonic clock was last looked at.
+    latest: Cell<Timestamp>,
     /// When it last tried to speak to the counter.
     spoke_at: Option<Timestamp>,
 }
@@ -119,6 +123,7 @@ impl Fleet {
             epoch: None,
             rules_off: Vec::new(),
             tick_ms,
+            latest: Cell::new(monotonic(host).unwrap_or(wall)),
             spoke_at: None,
         })
     }
@@ -126,7 +131,18 @@ impl Fleet {
     /// Now, by one look at the monotonic clock.
     pub(crate) fn clock(&self, host: &impl Host) -> Result<Clock, Status> {
         let monotonic = monotonic(host)?;
-        Ok(Clock { wall: self.to_wall.apply(monotonic), fleet: self.to_fleet.apply(monotonic), monotonic })
+        self.latest.set(monotonic);
+        Ok(self.clock_at(monotonic))
+    }
+
+    /// When it was last looked at. For those who cannot wait for a clock that the host hands out again.
+    pub(crate) fn latest_clock(&self) -> Clock {
+        self.clock_at(self.latest.get())
+    }
+
+    fn clock_at(&self, monotonic: Timestamp) -> Clock {
+        let (wall, fleet) = (self.to_wall.apply(monotonic), self.to_fleet.apply(monotonic));
+        Clock { wall, fleet, monotonic }
     }
 
     pub(crate) fn rules_off(&self) -> &[String] {
@@ -158,11 +174,19 @@ impl Fleet {
         self.circuit.retry_ms(clock.monotonic)
     }
 
+    /// Books denials that the counter must be told of, because their rule counts them.
+    pub(crate) fn book_denied(&mut self, cases: &[Case], clock: &Clock, metrics: &mut Metrics) {
+        let is_reported = |case: &&Case| case.ask.home != Home::Table && case.is_reported_denial();
+        for case in cases.iter().filter(is_reported) {
+            let judged = Some(&case.judged).filter(|_| case.ask.home == Home::Synced);
+            self.outbox.report(&case.ask, judged, (clock, clock.monotonic), metrics);
+        }
+    }
+
     /// Books what a request was admitted by: grants that it spent, and what the counter must be told.
-    pub(crate) fn book(&mut self, cases: &[Case], clock: &Clock, reports: bool, metrics: &mut Metrics) {
+    pub(crate) fn book(&mut self, cases: &[Case], clock: &Clock, metrics: &mut Metrics) {
         for case in cases.iter().filter(|case| !case.judged.is_refused()) {
             match case.ask.home {
-                Home::Table | Home::Counter => {}
                 Home::Leased => self.leases.spent(case),
                 Home::Synced => {
                     // The next tick is as good as due, if no other comes in time.
@@ -170,10 +194,10 @@ impl Fleet {
                     let due = after(clock.monotonic, wait_ms);
                     self.outbox.report(&case.ask, Some(&case.judged), (clock, due), metrics);
                 }
-                Home::FallBack { .. } if reports => {
+                Home::FallBack { .. } => {
                     self.outbox.report(&case.ask, Some(&case.judged), (clock, clock.monotonic), metrics);
                 }
-                Home::FallBack { .. } => {}
+                Home::Table | Home::Counter => {}
             }
         }
     }

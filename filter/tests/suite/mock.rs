@@ -22,7 +22,7 @@ pub(crate) enum Call {
     Reply,
     AddResponseHeader,
     AddToCounter,
-    HttpCall,
+    Dispatch,
     AnswerHeaders,
     AnswerBody,
     Enter,
@@ -44,7 +44,7 @@ pub(crate) const ALL_CALLS: [Call; 19] = [
     Call::Reply,
     Call::AddResponseHeader,
     Call::AddToCounter,
-    Call::HttpCall,
+    Call::Dispatch,
     Call::AnswerHeaders,
     Call::AnswerBody,
     Call::Enter,
@@ -256,7 +256,7 @@ impl Host for MockHost {
     }
 
     fn call(&self, call: &tidegate_filter::Call<'_>) -> Result<u32, Status> {
-        self.called(Call::HttpCall)?;
+        self.called(Call::Dispatch)?;
         let token = self.next_token.replace(self.next_token.get() + 1);
         self.sent.borrow_mut().push((token, call.upstream.to_owned(), call.body.to_vec()));
         Ok(token)

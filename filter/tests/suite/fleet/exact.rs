@@ -161,3 +161,16 @@ fn on_kong_each_request_makes_its_own_call() {
     });
     assert_eq!(through.count(), 10);
 }
+
+#[test]
+fn a_denial_that_is_counted_is_told_to_the_counter() {
+    for mode in ["exact", "sync"] {
+        let mut counter = counter();
+        let config = config(&format!(r#"{{ "mode": "{mode}" }}"#), "");
+        let mut vm = Vm::new(&config.replace(r#""global""#, r#""count_denied": true, "global""#));
+        let admitted = (0..25).filter(|_| vm.admits("ana", &mut counter)).count();
+        assert_eq!(admitted, 10, "{mode}");
+        vm.tick(100, &mut counter);
+        assert_eq!(counter.used("api"), 25, "{mode}");
+    }
+}

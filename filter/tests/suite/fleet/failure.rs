@@ -78,7 +78,7 @@ fn every_way_that_a_call_can_fail_is_survived() {
     }
     for status in [Status::Other(2), Status::Other(10), Status::NotFound, Status::CasMismatch] {
         let mut vm = Vm::new(&exact("local"));
-        let fault = Fault { call: Call::HttpCall, status, after: 0, times: 1 };
+        let fault = Fault { call: Call::Dispatch, status, after: 0, times: 1 };
         vm.host.fault.set(Some(fault));
         assert!(matches!(vm.request("ana"), Came::Through), "decided at once");
         assert_eq!(through(&mut vm, 20), 9);
@@ -173,4 +173,37 @@ fn reports_are_bounded_and_what_is_dropped_is_counted() {
     fail(&vm.host, &mut vm.engine);
     let dropped = vm.metric("tidegate_reports_dropped");
     assert!(dropped >= 104, "{dropped}");
+}
+
+/// Found by the simulation: on Kong a request that is not seen to in the callback of its call hangs.
+#[test]
+fn on_kong_a_request_is_seen_to_in_the_callback_whatever_fails() {
+    for call in [Call::Monotonic, Call::Enter, Call::AnswerHeaders, Call::AnswerBody] {
+        let mut host = super::proxy(&exact("local"));
+        host.flavour = crate::mock::Flavour::Kong;
+        let mut counter = counter();
+        let mut vm = Vm::on(host);
+        let Came::Waits(stream, _) = vm.request("ana") else { panic!("it waits") };
+        vm.host.context.set(stream);
+        vm.host.fault.set(Some(Fault { call, status: Status::Other(10), after: 0, times: 1 }));
+        counter.serve(&vm.host, &mut vm.engine);
+        assert!(vm.came_through(stream), "{call:?}");
+    }
+}
+
+/// Found by the simulation: what is decided here is no part of the call that failed, and is reported.
+#[test]
+fn what_a_waiting_request_took_of_another_rule_is_reported() {
+    let mut counter = counter();
+    let synced = r#", { "name": "tenant", "key": ["client_ip"],
+        "limits": [{ "requests": 50, "per": "1h", "algorithm": "fixed_window" }],
+        "global": { "mode": "sync", "on_failure": "open" } }"#;
+    let mut vm = Vm::new(&config(r#"{ "mode": "exact", "on_failure": "open" }"#, synced));
+    let Came::Waits(stream, _) = vm.request("ana") else { panic!("it waits") };
+    fail(&vm.host, &mut vm.engine);
+    assert!(vm.came_through(stream));
+    for _ in 0..5 {
+        vm.tick(100, &mut counter);
+    }
+    assert_eq!((counter.used("api"), counter.used("tenant")), (1, 1));
 }

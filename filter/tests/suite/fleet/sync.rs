@@ -24,7 +24,7 @@ fn nobody_waits_and_what_was_admitted_is_reported_once() {
 fn two_proxies_learn_of_each_other() {
     let mut counter = counter();
     let (mut one, mut two) = (Vm::new(&sync()), Vm::new(&sync()));
-    let mut through =
+    let through =
         |vm: &mut Vm, count: usize| (0..count).filter(|_| matches!(vm.request("ana"), Came::Through)).count();
     assert_eq!(through(&mut one, 4), 4);
     assert_eq!(through(&mut two, 4), 4);

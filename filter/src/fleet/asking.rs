@@ -1,0 +1,90 @@
+//! A request with rules of the fleet: decided here if that is possible, else it waits for the counter.
+
+use super::waiting::{Fate, Slip, Waiter};
+use super::{Done, Fleet};
+use crate::ask::{Ask, Case, Home};
+use crate::clock::Clock;
+use crate::decide::{Act, Books, Decision, Denied, admit, asked_of_counter, denies_now};
+use crate::denials::Denial;
+use crate::host::Host;
+use std::rc::Rc;
+
+/// When a client should come back to a lease that has nothing granted.
+const EMPTY_RETRY_MS: u64 = 1_000;
+
+/// Decides about a request with rules of the fleet; a slip if it must wait.
+pub(crate) fn ask(
+    host: &impl Host,
+    (fleet, done): (&mut Fleet, &mut Vec<Done>),
+    (mut asks, mut shadow): (Vec<Ask>, Option<Denied>),
+    stream: u32,
+    clock: &Clock,
+    books: &mut Books,
+) -> Result<Act, Rc<Slip>> {
+    let asks_counter = asks.iter().any(|ask| ask.home == Home::Counter);
+    let syncs = asks.iter().any(|ask| ask.home == Home::Synced);
+    let is_away = fleet.is_away() && (asks_counter || syncs);
+    if !asks_counter && !is_away {
+        match books.decide(host, asks, Vec::new(), shadow, (clock, Some(&fleet.leases))) {
+            Decision::Made { act, cases } => {
+                if act.is_admission() {
+                    fleet.book(&cases, clock, &mut books.metrics);
+                } else {
+                    fleet.book_denied(&cases, clock, &mut books.metrics);
+                }
+                return Ok(act);
+            }
+            Decision::Lacking { cases, shadow: noted } => {
+                shadow = noted;
+                for case in cases.iter().filter(|case| case.judged.lacks) {
+                    fleet.leases.lacked(&case.ask);
+                }
+                let denying = cases.iter().find(|case| case.judged.lacks && case.denies_when_empty());
+                if let Some(case) = denying.filter(|_| !fleet.is_away()) {
+                    return Ok(deny_empty(case, shadow, clock, books));
+                }
+                asks = cases.into_iter().map(|case| case.ask).collect();
+            }
+        }
+    }
+    if !fleet.can_wait() {
+        return Ok(fleet.without(host, asks, shadow, &[], clock, books));
+    }
+    let (asked, here) = asked_of_counter(asks);
+    if let Some(cases) = denies_now(host, &here, clock, books) {
+        return Ok(books.refuse(&cases, clock));
+    }
+    let slip = Rc::new(Slip::default());
+    let waiter = Waiter { stream, slip: Rc::clone(&slip), asked, here, shadow, fate: Fate::Waiting };
+    let Err(waiters) = fleet.wait(host, waiter, clock, &mut books.metrics) else {
+        return Err(slip);
+    };
+    decide_without(host, fleet, waiters, clock, books, done);
+    let own = done.iter().position(|done| done.stream == stream);
+    Ok(own.map_or_else(Act::admission, |own| done.remove(own).act))
+}
+
+/// A rule that would rather deny than wait has nothing granted.
+fn deny_empty(case: &Case, mut shadow: Option<Denied>, clock: &Clock, books: &mut Books) -> Act {
+    let no = Denied::outright(&case.ask.rule, Denial::for_want_of_capacity(EMPTY_RETRY_MS, clock));
+    let mut denied = None;
+    books.note_outright(no, case.ask.enforced, &mut denied, &mut shadow);
+    match denied {
+        Some(denied) => Books::deny(&denied, clock),
+        None => admit(&[], shadow, (clock, None)),
+    }
+}
+
+/// Decides about those whose call could not be made.
+pub(crate) fn decide_without(
+    host: &impl Host,
+    fleet: &mut Fleet,
+    waiters: Vec<Waiter>,
+    clock: &Clock,
+    books: &mut Books,
+    done: &mut Vec<Done>,
+) {
+    for mut waiter in waiters {
+        done.extend(fleet.decide_without(host, &mut waiter, true, clock, books));
+    }
+}
