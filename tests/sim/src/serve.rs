@@ -72,6 +72,12 @@ impl World<'_> {
         if !self.can_fail(actor) || !self.rng.chance(self.scenario.rates.bad_status * times) {
             return None;
         }
+        // No host fails at these for a request that lives; if one did, nothing could be done for it.
+        let is_last_word = matches!(asked.call, Call::Continue | Call::SetContext)
+            || asked.call == Call::Reply && !matches!(job, Job::Request { .. });
+        if is_last_word {
+            return None;
+        }
         let status = *self.rng.pick(&FAILURES);
         // A host that denies the marker to one VM makes it lay out the table anew, under another secret. No host
         // says so of a value that is there; for slots we pretend it all the same.
