@@ -28,7 +28,9 @@ impl Clock {
     pub(crate) const fn of(&self, home: Home) -> Timestamp {
         match home {
             Home::Table => self.wall,
-            Home::Counter | Home::Synced | Home::Leased | Home::FallBack { .. } => self.fleet,
+            Home::Counter | Home::Synced | Home::Leased => self.fleet,
+            // Some VMs of a proxy may have heard of the counter's clock and others not: this one they share.
+            Home::FallBack { .. } => self.monotonic,
         }
     }
 
@@ -48,6 +50,15 @@ impl Offset {
     /// From two clocks that were read at once.
     pub(crate) fn between(from: Timestamp, to: Timestamp) -> Self {
         Self { ms: signed(to).saturating_sub(signed(from)) }
+    }
+
+    /// An offset that another VM of this proxy has learned.
+    pub(crate) const fn from_ms(ms: i64) -> Self {
+        Self { ms }
+    }
+
+    pub(crate) const fn ms(self) -> i64 {
+        self.ms
     }
 
     pub(crate) fn apply(self, time: Timestamp) -> Timestamp {

@@ -26,6 +26,10 @@ const MARKER_KEY: &[u8] = b"tidegate.1.marker";
 const PROBE_KEY: &[u8] = b"tidegate.1.probe";
 /// How many VMs have started so far.
 const VMS_KEY: &[u8] = b"tidegate.1.vms";
+/// What lies between the host's monotonic clock and the counter's, in milliseconds.
+const FLEET_CLOCK_KEY: &[u8] = b"tidegate.1.clock";
+/// Nobody knows yet.
+const FLEET_CLOCK_UNKNOWN: i64 = i64::MIN;
 
 const MARKER_MAGIC: [u8; 4] = *b"TGM1";
 const MARKER_BYTES: usize = 28;
@@ -191,6 +195,18 @@ impl Table {
         Ok(u32::from_le_bytes(bytes) | VM_NUMBER_BY_LOT)
     }
 
+    /// What lies between the host's monotonic clock and the counter's, if a VM of this proxy knows.
+    pub(crate) fn fleet_clock(host: &impl Host) -> Option<i64> {
+        let (bytes, _) = host.shared(FLEET_CLOCK_KEY).ok()?;
+        Some(i64::from_le_bytes(bytes.as_slice().try_into().ok()?)).filter(|ms| *ms != FLEET_CLOCK_UNKNOWN)
+    }
+
+    /// Tells the other VMs; if it does not arrive, each still learns for itself.
+    pub(crate) fn set_fleet_clock(host: &impl Host, ms: i64) {
+        let cas = host.shared(FLEET_CLOCK_KEY).map_or(0, |(_, cas)| cas);
+        drop(host.set_shared(FLEET_CLOCK_KEY, &ms.to_le_bytes(), cas));
+    }
+
     /// Reads a slot. One that is missing is empty.
     pub(crate) fn read(host: &impl Host, place: Place) -> Result<Versioned, Status> {
         match host.shared(&slot_key(place)) {
@@ -241,9 +257,13 @@ fn extend(host: &impl Host, found: Option<Marker>, size: Size) -> Result<Marker,
     };
     if found.is_none() {
         // On a host that creates only if absent another VM may have been first, and its number stands.
-        match host.set_shared(VMS_KEY, &0_u32.to_le_bytes(), 0) {
-            Ok(()) | Err(Status::CasMismatch) => {}
-            Err(status) => return Err(TableError { step: "laying out the number of VMs", status }),
+        let vms = 0_u32.to_le_bytes();
+        let clock = FLEET_CLOCK_UNKNOWN.to_le_bytes();
+        for (key, value) in [(VMS_KEY, vms.as_slice()), (FLEET_CLOCK_KEY, &clock)] {
+            match host.set_shared(key, value, 0) {
+                Ok(()) | Err(Status::CasMismatch) => {}
+                Err(status) => return Err(TableError { step: "laying out what VMs share", status }),
+            }
         }
     }
     let LaidOut::Slots(before) = marker.laid_out else {

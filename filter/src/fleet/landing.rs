@@ -7,7 +7,7 @@
 use super::flight::{self, Flight, Item, Said};
 use super::outbox::{Refund, Report};
 use super::waiting::{Fate, Waiter, is_granted};
-use super::{Done, FallBack, Fleet, LOST_MS};
+use super::{CLOCK_NEWS_MS, Done, FallBack, Fleet, LOST_MS};
 use crate::ask::{Ask, Case, Home};
 use crate::charge::update;
 use crate::clock::Clock;
@@ -16,7 +16,7 @@ use crate::denials::Denial;
 use crate::headers::Headers;
 use crate::host::Host;
 use crate::metrics::Metric;
-use crate::table::HostKind;
+use crate::table::{HostKind, Table};
 use tidegate_config::GlobalMode;
 use tidegate_config::wire::Answer;
 use tidegate_core::Timestamp;
@@ -86,7 +86,9 @@ impl Fleet {
             let is_own = self.host_kind == HostKind::Kong && flight.items.iter().any(is_waiter);
             return self.crash(host, flight, failed, is_own, clock, books);
         };
-        let is_new_epoch = self.learn(&flight, answer, clock, books);
+        let is_new_epoch = self.learn(host, &flight, answer, clock, books);
+        // The first answer may have told that it is hours later at the counter.
+        let clock = &Clock { wall: clock.wall, ..self.clock_at(clock.monotonic) };
         let told = Told {
             asked_at: flight.first_sent,
             counter_now: Timestamp::from_ms(answer.now_ms),
@@ -110,7 +112,14 @@ impl Fleet {
     }
 
     /// What an answer says to everybody; whether the counter has lost what it knew.
-    fn learn(&mut self, flight: &Flight, answer: &Answer, clock: &Clock, books: &mut Books) -> bool {
+    fn learn(
+        &mut self,
+        host: &impl Host,
+        flight: &Flight,
+        answer: &Answer,
+        clock: &Clock,
+        books: &mut Books,
+    ) -> bool {
         if self.circuit.succeed() {
             log::info!("the counter \"{}\" answers again", self.counter.cluster);
         }
@@ -122,6 +131,11 @@ impl Fleet {
         // The answer to a retry is as old as the first try.
         if let (Some((_, sent)), false) = (flight.under_way, flight.is_retry) {
             self.to_fleet.learn(Timestamp::from_ms(answer.now_ms), sent, clock.monotonic);
+            let ms = self.to_fleet.ms();
+            if self.published.is_none_or(|known| known.abs_diff(ms) > CLOCK_NEWS_MS) {
+                self.published = Some(ms);
+                Table::set_fleet_clock(host, ms);
+            }
         }
         let is_new = self.epoch.is_some_and(|epoch| epoch != answer.epoch);
         self.epoch = Some(answer.epoch);

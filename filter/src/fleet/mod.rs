@@ -44,6 +44,8 @@ const POLL_MS: u64 = 5_000;
 const LEASE_TICK_MS: u64 = 100;
 /// A failed call is made again for so long: a little less than the counter remembers it.
 const RETRIED_MS_MAX: u64 = REMEMBERED_MS - 10_000;
+/// VMs tell each other of the counter's clock when it is so much from what they said before.
+const CLOCK_NEWS_MS: u64 = 250;
 /// A call whose answer is so much overdue will have none: the host has dropped it.
 const LOST_MS: u64 = 5_000;
 
@@ -59,6 +61,8 @@ pub(crate) struct Fleet {
     /// From the monotonic clock to the counter's, and to the proxy's own.
     to_fleet: Offset,
     to_wall: Offset,
+    /// What the VMs of this proxy have told each other of the first.
+    published: Option<i64>,
     circuit: Circuit,
     flight: Option<Flight>,
     /// Calls that requests of Kong have made for themselves.
@@ -69,7 +73,6 @@ pub(crate) struct Fleet {
     proxies: u32,
     epoch: Option<u64>,
     rules_off: Vec<String>,
-    tick_ms: u64,
     /// When the monotonic clock was last looked at.
     latest: Cell<Timestamp>,
     /// When it last tried to speak to the counter.
@@ -98,11 +101,12 @@ impl Fleet {
     pub(crate) fn new(
         host: &impl Host,
         counter: Counter,
-        (namespace, tick_ms): (String, u64),
+        namespace: String,
         table: &Table,
     ) -> Result<Self, TableError> {
         let wall = now(host).unwrap_or(Timestamp::from_ms(0));
         let to_wall = Offset::between(monotonic(host).unwrap_or(wall), wall);
+        let published = Table::fleet_clock(host);
         Ok(Self {
             headers: headers(&counter),
             counter,
@@ -111,7 +115,8 @@ impl Fleet {
             proxy: proxy_number(table.secret()),
             vm: Table::vm_number(host)?,
             sequence: 0,
-            to_fleet: to_wall,
+            to_fleet: published.map_or(to_wall, Offset::from_ms),
+            published,
             to_wall,
             circuit: Circuit::Closed,
             flight: None,
@@ -122,7 +127,6 @@ impl Fleet {
             proxies: 1,
             epoch: None,
             rules_off: Vec::new(),
-            tick_ms,
             latest: Cell::new(monotonic(host).unwrap_or(wall)),
             spoke_at: None,
         })
@@ -189,9 +193,7 @@ impl Fleet {
             match case.ask.home {
                 Home::Leased => self.leases.spent(case),
                 Home::Synced => {
-                    // The next tick is as good as due, if no other comes in time.
-                    let wait_ms = sync_every_ms(&case.ask).saturating_sub(self.tick_ms);
-                    let due = after(clock.monotonic, wait_ms);
+                    let due = next_multiple(clock.monotonic, sync_every_ms(&case.ask));
                     self.outbox.report(&case.ask, Some(&case.judged), (clock, due), metrics);
                 }
                 Home::FallBack { .. } => {
@@ -458,8 +460,10 @@ fn sync_every_ms(ask: &Ask) -> u64 {
     }
 }
 
-fn after(time: Timestamp, ms: u64) -> Timestamp {
-    Timestamp::from_ms(time.ms().saturating_add(ms))
+/// When an interval ends that is the same for all keys, so that they travel together.
+fn next_multiple(time: Timestamp, every_ms: u64) -> Timestamp {
+    let passed = time.ms().checked_rem(every_ms).unwrap_or(0);
+    Timestamp::from_ms(time.ms().saturating_sub(passed).saturating_add(every_ms))
 }
 
 fn headers(counter: &Counter) -> Vec<HeaderPair> {

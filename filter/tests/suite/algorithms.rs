@@ -55,10 +55,10 @@ fn limits_of_any_size_on_one_key_share_one_slot() {
 fn large_slots_are_laid_out_only_where_a_rule_needs_them() {
     let host = MockHost::new(&config(&[LIMITS[0]]));
     host.engine();
-    assert_eq!(host.data.borrow().len(), 64 + 3);
+    assert_eq!(host.data.borrow().len(), 64 + 4);
     let logging = host.sibling(&config(&[LIMITS[3]]));
     logging.engine();
-    assert_eq!(host.data.borrow().len(), 64 + 32 + 3, "64 keys need 32 slots of 8, a quarter full");
+    assert_eq!(host.data.borrow().len(), 64 + 32 + 4, "64 keys need 32 slots of 8, a quarter full");
     let back = host.sibling(&config(&[LIMITS[0]]));
     back.engine();
     assert!(!back.take_calls().contains(&Call::Set));

@@ -27,8 +27,8 @@ fn the_first_vm_lays_out_and_the_others_read_the_marker() {
     host.engine();
     let calls = host.take_calls();
     let sets = calls.iter().filter(|call| **call == Call::Set).count();
-    assert_eq!(sets, 2 + 128 + 2, "a probe, the slots, the number of VMs, the marker");
-    assert_eq!(host.data.borrow().len(), 128 + 3);
+    assert_eq!(sets, 2 + 128 + 3, "a probe, the slots, what VMs share, the marker");
+    assert_eq!(host.data.borrow().len(), 128 + 4);
     let worker = host.sibling(&config);
     worker.engine();
     let calls = worker.take_calls();
@@ -68,7 +68,7 @@ fn on_kong_nothing_is_laid_out() {
     let mut host = MockHost::new(&config(1 << 20, &rule("api", "3/1h", "lenient")));
     host.flavour = Flavour::Kong;
     let mut engine = host.engine();
-    assert_eq!(host.data.borrow().len(), 3, "the probe, the marker, the number of VMs");
+    assert_eq!(host.data.borrow().len(), 4, "the probe, the marker, the number of VMs, the clock");
     let worker = host.sibling(&config(1 << 20, &rule("api", "3/1h", "lenient")));
     let mut other = worker.engine();
     let admitted = (0..4).filter(|_| admits(&host, &mut engine, "api", "ana")).count()

@@ -207,3 +207,22 @@ fn what_a_waiting_request_took_of_another_rule_is_reported() {
     }
     assert_eq!((counter.used("api"), counter.used("tenant")), (1, 1));
 }
+
+/// Found by the simulation: a VM that never heard of the counter's clock and one that did share their counts.
+#[test]
+fn vms_that_know_different_clocks_count_together_while_the_counter_is_away() {
+    let mut counter = counter();
+    counter.now_ms += 3 * 3_600_000;
+    let mut one = Vm::new(&exact("local"));
+    assert!(one.admits("eve", &mut counter));
+    let mut two = one.sibling();
+    for vm in [&mut one, &mut two] {
+        let Came::Waits(..) = vm.request("eve") else { panic!("it waits") };
+        fail(&vm.host, &mut vm.engine);
+    }
+    let mut admitted = 0;
+    for _ in 0..10 {
+        admitted += through(&mut one, 1) + through(&mut two, 1);
+    }
+    assert_eq!(admitted, 10);
+}
