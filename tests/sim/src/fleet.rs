@@ -43,6 +43,8 @@ pub(crate) struct Circumstances {
     pub(crate) is_told: bool,
     /// The last call of its VM had failed, when it came or when it was decided.
     pub(crate) has_lost_counter: bool,
+    /// Requests under way in its proxy, which may have charged already.
+    pub(crate) contenders: u64,
     /// That was so a moment ago: what was denied then is remembered.
     pub(crate) lost_lately: bool,
     /// The step at which it came.
@@ -208,7 +210,8 @@ impl Fleet {
                 Mode::Lease { waits, .. } => !waits,
                 Mode::Sync { .. } => rule.limits.iter().any(|limit| {
                     let shift = identity::shift_of(limit, &party.0, &party.1);
-                    counter.admissions.used_at_most(decision, limit, shift) + 1 > limit.capacity()
+                    let used = counter.admissions.used_at_most(decision, limit, shift);
+                    used + how.contenders + 1 > limit.capacity()
                 }),
             };
         if is_justified {

@@ -100,7 +100,11 @@ impl World<'_> {
         let journey = &self.journeys[request];
         let lost = journey.began_without_counter || self.actors[actor].lost_counter.contains(&journey.root);
         let found_ns = self.actors[actor].found_counter_ns.get(&journey.root);
+        let is_rival = |(other, rival): &(usize, &crate::journey::Journey)| {
+            *other != request && rival.fate == Fate::Waiting && self.actors[rival.actor].proxy == decision.proxy
+        };
         let how = Circumstances {
+            contenders: self.journeys.under_way().filter(is_rival).count() as u64,
             lost_lately: found_ns.is_some_and(|at_ns| self.now_ns < at_ns + DENIAL_REMEMBERED_NS),
             proxy: decision.proxy,
             vm: (actor, journey.generation),
