@@ -369,13 +369,18 @@ fn with<T>(engine: &Shared, act: impl FnOnce(&mut Engine) -> T) -> Option<T> {
     engine.try_borrow_mut().ok()?.as_mut().map(act)
 }
 
+/// Requests that are let go on or answered in one callback. Each may enter this module again one level deeper, and
+/// V8's stack ends; the others are seen to in the next callback, whoever's it is.
+const SEEN_TO_MAX: usize = 32;
+
 /// Sees to the requests that have waited long enough, then returns to the context `home`.
 ///
 /// Letting one go on or answering it may enter this module again, so nobody has the engine meanwhile. Whoever cannot be
 /// entered is left alone: what is done would be done to another.
 fn see_to_waiting(engine: &Shared, home: u32) {
     let mut is_away = false;
-    while let Some(stream) = with(engine, Engine::next_done).flatten() {
+    for _ in 0..SEEN_TO_MAX {
+        let Some(stream) = with(engine, Engine::next_done).flatten() else { break };
         let is_entered = Proxy.enter(stream).is_ok();
         is_away = true;
         let goes_on = with(engine, |engine| engine.see_to(&Proxy, is_entered));
@@ -467,7 +472,6 @@ extern "C" fn tidegate_on_http_call_response(
         if is_ours == Some(true) {
             see_to_waiting(&engine, root);
             with(&engine, |engine| engine.send_waiting(&Proxy));
-            see_to_waiting(&engine, root);
             return;
         }
     }
