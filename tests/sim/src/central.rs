@@ -45,8 +45,7 @@ pub(crate) struct Heard {
 impl Central {
     pub(crate) fn new(now_ms: u64) -> Result<Self, String> {
         let clock = Arc::new(ManualClock::at_ms(now_ms));
-        let store =
-            MemoryStore::with_clock(SIZE, Arc::clone(&clock)).map_err(|error| error.to_string())?;
+        let store = MemoryStore::with_clock(SIZE, Arc::clone(&clock)).map_err(|error| error.to_string())?;
         Ok(Self { store, clock, shown_ms: now_ms, epoch: 1 })
     }
 

@@ -271,8 +271,12 @@ impl World<'_> {
 /// A call is one that the counter would take.
 fn check_headers(headers: &[u8]) -> Result<(), Trap> {
     let pairs = pairs_of(headers).ok_or_else(|| Trap("a call's headers are no map".to_owned()))?;
-    let expected =
-        [(":method", "POST"), (":path", "/v1/take"), ("content-type", wire::POSTCARD), ("accept", wire::POSTCARD)];
+    let expected = [
+        (":method", "POST"),
+        (":path", "/v1/take"),
+        ("content-type", wire::POSTCARD),
+        ("accept", wire::POSTCARD),
+    ];
     for (name, value) in expected {
         if !pairs.iter().any(|(other, told)| other == name && told == value) {
             return Err(Trap(format!("a call to the counter without {name}: {value}")));

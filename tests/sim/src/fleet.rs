@@ -159,7 +159,8 @@ impl Fleet {
             let counter = self.counters.entry(party.clone()).or_default();
             counter.admitted += 1;
             let rule = subject.rule;
-            let why = |text: String| format!("rule {} of the fleet, key {:?}: {text}", rule.name, subject.key);
+            let why =
+                |text: String| format!("rule {} of the fleet, key {:?}: {text}", rule.name, subject.key);
             let is_excused = decision.is_faulty || how.began_step <= counter.emptied_step;
             let without = match global.mode {
                 Mode::Exact => !how.is_told,
@@ -172,7 +173,8 @@ impl Fleet {
                 counter.fall_back(decision, how, rule, global, &party).map_err(why)?;
             } else if let Mode::Sync { .. } = global.mode {
                 let known = |limit: &Limit| identity::shift_of(limit, &party.0, &party.1);
-                let over = counter.admissions.judge(decision, how, &rule.limits, known, is_excused || is_unsure);
+                let over =
+                    counter.admissions.judge(decision, how, &rule.limits, known, is_excused || is_unsure);
                 self.over_max = self.over_max.max(over.map_err(why)?);
             } else {
                 let over = counter.let_pass(decision, rule, global, &party, is_excused).map_err(why)?;
@@ -218,7 +220,10 @@ impl Fleet {
             return Ok(());
         }
         let key = &subject.key;
-        Err(format!("denied without a reason: rule {} of the fleet, key {key:?}, {:?}", rule.name, global.mode))
+        Err(format!(
+            "denied without a reason: rule {} of the fleet, key {key:?}, {:?}",
+            rule.name, global.mode
+        ))
     }
 
     /// The counter has lost what it knew: whatever was admitted so far is excused.
@@ -252,11 +257,20 @@ impl Fleet {
     }
 
     /// Compares the counter's books with what was admitted, for rules whose only window has lasted all along.
-    pub(crate) fn compare_books(&self, central: &mut Central, now_ms: u64, rules: &[Rule], stray_max: u64) -> Result<(), String> {
+    pub(crate) fn compare_books(
+        &self,
+        central: &mut Central,
+        now_ms: u64,
+        rules: &[Rule],
+        stray_max: u64,
+    ) -> Result<(), String> {
         let is_kept = |rule: &&Rule| {
             rule.global.is_some()
                 && !rule.is_shadow
-                && rule.limits.iter().all(|limit| limit.window_ms == BOOKS_WINDOW_MS && limit.is_clock_aligned)
+                && rule
+                    .limits
+                    .iter()
+                    .all(|limit| limit.window_ms == BOOKS_WINDOW_MS && limit.is_clock_aligned)
         };
         for rule in rules.iter().filter(is_kept) {
             for ((_, key), counter) in self.counters.iter().filter(|((name, _), _)| *name == rule.name) {

@@ -59,8 +59,13 @@ fn global(rng: &mut Rng) -> Global {
         1 => Mode::Sync { every_ms: *rng.pick(&[50, 100, 300]) },
         _ => Mode::Lease { overshoot_percent: *rng.pick(&[0, 0, 5, 50]), waits: rng.chance(700_000) },
     };
-    let on_failure =
-        *rng.pick(&[OnFailure::Share, OnFailure::Share, OnFailure::Local, OnFailure::Open, OnFailure::Closed]);
+    let on_failure = *rng.pick(&[
+        OnFailure::Share,
+        OnFailure::Share,
+        OnFailure::Local,
+        OnFailure::Open,
+        OnFailure::Closed,
+    ]);
     Global { mode, on_failure }
 }
 

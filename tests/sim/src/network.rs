@@ -91,11 +91,8 @@ impl World<'_> {
         self.check_that_it_may_call(job)?;
         let flavour = self.scenario.flavour;
         let service = self.scenario.services.get(upstream.as_str()).copied();
-        let call = PendingCall {
-            root: self.root_of(actor, job),
-            request: self.addressed(actor, job),
-            answer: None,
-        };
+        let call =
+            PendingCall { root: self.root_of(actor, job), request: self.addressed(actor, job), answer: None };
         let answer = match (service, flavour) {
             (Some(Service::Counter), _) => return self.call_counter(actor, call, timeout_ns, asked),
             (None, Flavour::Envoy) => return Ok(BAD_ARGUMENT),
@@ -244,13 +241,7 @@ impl World<'_> {
     }
 
     /// Remembers what a callback that is not the request's own has done to it, until the callback returns.
-    pub(crate) fn settle(
-        &mut self,
-        actor: usize,
-        job: Job,
-        request: usize,
-        action: u64,
-    ) -> Result<(), Trap> {
+    pub(crate) fn settle(&mut self, actor: usize, job: Job, request: usize, action: u64) -> Result<(), Trap> {
         if !matches!(job, Job::CallResponse { .. } | Job::Tick { .. }) {
             return Ok(());
         }
@@ -276,7 +267,11 @@ impl World<'_> {
     }
 
     /// Kong: a request whose last call is over, and that is neither resumed nor answered, hangs.
-    pub(crate) fn check_that_it_does_not_hang(&self, actor: usize, call: &PendingCall) -> Result<(), Failure> {
+    pub(crate) fn check_that_it_does_not_hang(
+        &self,
+        actor: usize,
+        call: &PendingCall,
+    ) -> Result<(), Failure> {
         let Some(request) = call.request.filter(|_| self.scenario.flavour == Flavour::Kong) else {
             return Ok(());
         };

@@ -135,6 +135,7 @@ impl Scenario {
     pub(crate) fn is_faultless(&self) -> bool {
         self.rates == Rates::default()
             && self.net == NetRates::default()
-            && self.planned.is_empty() && self.zone.bytes_max >= 1 << 30
+            && self.planned.is_empty()
+            && self.zone.bytes_max >= 1 << 30
     }
 }

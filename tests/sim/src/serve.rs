@@ -250,7 +250,9 @@ impl World<'_> {
 
     fn reply(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
         let Some(request) = self.addressed(actor, job) else {
-            return Err(Trap("a local response outside of a living request takes the VM or the proxy down".to_owned()));
+            return Err(Trap(
+                "a local response outside of a living request takes the VM or the proxy down".to_owned(),
+            ));
         };
         let headers = self.text(actor, asked, 5)?;
         if headers.contains(&b'\r') || headers.contains(&b'\n') {
@@ -280,7 +282,9 @@ impl World<'_> {
         let is_late = answer.is_some_and(|answer| answer.is_time_out);
         let has_body = !self.journeys[request].body.is_empty();
         if self.scenario.flavour == Flavour::Kong && is_late && has_body && !self.scenario.is_probe {
-            return Err(Trap("a body in the answer to a call that was late: Kong drops the connection".to_owned()));
+            return Err(Trap(
+                "a body in the answer to a call that was late: Kong drops the connection".to_owned(),
+            ));
         }
         Ok(())
     }

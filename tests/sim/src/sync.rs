@@ -130,7 +130,8 @@ impl Admissions {
 /// What of these is certainly used at a decision's end; nothing can be told across a window's edge.
 fn used_at_least(all: &[&Admission], decision: &Decision, limit: &Limit, shift_ms: u64) -> Option<u64> {
     let window = |at_ms: u64| (at_ms + shift_ms) / limit.window_ms;
-    let charged_ms = |one: &Admission| one.reported.map_or(one.latest_ms, |(_, at_ms)| at_ms.max(one.latest_ms));
+    let charged_ms =
+        |one: &Admission| one.reported.map_or(one.latest_ms, |(_, at_ms)| at_ms.max(one.latest_ms));
     let end_ms = decision.end_ms;
     match limit.algorithm {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
@@ -146,7 +147,9 @@ fn used_at_least(all: &[&Admission], decision: &Decision, limit: &Limit, shift_m
                 return None;
             }
             let whole = |number: u64| {
-                let is_in = |one: &&&Admission| window(one.earliest_ms) == number && window(charged_ms(one)) == number;
+                let is_in = |one: &&&Admission| {
+                    window(one.earliest_ms) == number && window(charged_ms(one)) == number
+                };
                 all.iter().filter(is_in).count() as u64
             };
             let before = match limit.algorithm {

@@ -82,7 +82,8 @@ impl World<'_> {
 
     /// A client's patience is over. True if its request still waits.
     pub(crate) fn leaves(&mut self, request: usize) -> bool {
-        let is_waiting = |journey: &crate::journey::Journey| journey.fate == Fate::Waiting && journey.is_paused;
+        let is_waiting =
+            |journey: &crate::journey::Journey| journey.fate == Fate::Waiting && journey.is_paused;
         if !self.journeys.get(request).is_some_and(is_waiting) {
             return false;
         }
@@ -96,12 +97,19 @@ impl World<'_> {
     }
 
     /// The same decision in the fleet's time, and how it came about.
-    pub(crate) fn fleet_view(&self, actor: usize, request: usize, decision: &Decision) -> (Decision, Circumstances) {
+    pub(crate) fn fleet_view(
+        &self,
+        actor: usize,
+        request: usize,
+        decision: &Decision,
+    ) -> (Decision, Circumstances) {
         let journey = &self.journeys[request];
         let lost = journey.began_without_counter || self.actors[actor].lost_counter.contains(&journey.root);
         let found_ns = self.actors[actor].found_counter_ns.get(&journey.root);
         let is_rival = |(other, rival): &(usize, &crate::journey::Journey)| {
-            *other != request && rival.fate == Fate::Waiting && self.actors[rival.actor].proxy == decision.proxy
+            *other != request
+                && rival.fate == Fate::Waiting
+                && self.actors[rival.actor].proxy == decision.proxy
         };
         let how = Circumstances {
             contenders: self.journeys.under_way().filter(is_rival).count() as u64,

@@ -288,7 +288,9 @@ impl<'p> World<'p> {
         let slots = most(|config| config.slots) + most(Config::large_slots);
         self.proxies[proxy].keys_max = self.proxies[proxy].keys_max.max(keys);
         if keys > slots as usize + OTHER_KEYS {
-            return Err(format!("p{proxy}: {keys} keys in shared data, more than {slots} slots and {OTHER_KEYS}"));
+            return Err(format!(
+                "p{proxy}: {keys} keys in shared data, more than {slots} slots and {OTHER_KEYS}"
+            ));
         }
         Ok(())
     }

@@ -134,7 +134,11 @@ fn a_clock_step_gives_nothing_extra() {
             let report = held(scenario);
             // A lease may have had a few grants unspent, and a sync may be over, but no step gives a window.
             let extra = report.admitted - before;
-            assert!(extra <= if global.mode == Mode::Exact { 0 } else { 6 }, "{global:?}: {}", report.summary);
+            assert!(
+                extra <= if global.mode == Mode::Exact { 0 } else { 6 },
+                "{global:?}: {}",
+                report.summary
+            );
         }
     }
 }
@@ -160,12 +164,9 @@ fn a_counter_that_forgets_gives_back_what_was_admitted_before_and_no_more() {
 fn without_the_counter_each_proxy_does_as_on_failure_says() {
     for flavour in FLAVOURS {
         // 60 for three: 20 each, 60 each, all, none.
-        for (on_failure, admitted) in [
-            (OnFailure::Share, 60),
-            (OnFailure::Local, 180),
-            (OnFailure::Open, 300),
-            (OnFailure::Closed, 0),
-        ] {
+        for (on_failure, admitted) in
+            [(OnFailure::Share, 60), (OnFailure::Local, 180), (OnFailure::Open, 300), (OnFailure::Closed, 0)]
+        {
             let mut scenario = fleet(flavour, minute(60), Global::exact(on_failure));
             // By then each has heard of the others: idle proxies ask every few seconds.
             for proxy in 0..3 {
