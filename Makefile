@@ -44,6 +44,11 @@ demo: wasm envoy ## Show Tidegate limit three clients in a real Envoy, then let 
 	@cargo build --locked --package tidegate-e2e --bin demo
 	@exec cargo run --quiet --locked --package tidegate-e2e --bin demo -- $(if $(ONCE),--once)
 
+.PHONY: demo-global
+demo-global: wasm envoy tidegate ## Show one limit over two real Envoys, and a counter that dies and comes back (ONCE=1: stop after the tables)
+	@cargo build --locked --package tidegate-e2e --bin demo_global
+	@exec cargo run --quiet --locked --package tidegate-e2e --bin demo_global -- $(if $(ONCE),--once)
+
 .PHONY: demo-counter
 demo-counter: need-rust need-curl ## Show the counter with curl: takes, a denial, a group, metrics
 	@cargo build --quiet --locked --package tidegate
@@ -170,6 +175,10 @@ sim-log: wasm ## Simulate a replay of an access log in the common format (LOG=FI
 .PHONY: sim-costs
 sim-costs: wasm ## Write the table of what a request costs anew
 	@cargo run --quiet --locked --package tidegate-sim -- costs tests/sim/costs.md
+
+.PHONY: bench-sync
+bench-sync: wasm envoy tidegate ## Measure by how much fleets that sync pass their limit; writes docs/global-sync.md
+	@cargo run --quiet --locked --package tidegate-e2e --bin bench_sync -- docs/global-sync.md
 
 .PHONY: bench-counter
 bench-counter: need-rust need-redis ## Measure the counter on one core beside an echo handler and bare Redis; writes docs/counter-bench.md

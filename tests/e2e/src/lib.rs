@@ -14,6 +14,7 @@ pub mod http;
 pub mod ledger;
 pub mod link;
 pub mod load;
+pub mod overshoot;
 pub mod poll;
 mod port;
 mod process;
@@ -23,6 +24,7 @@ pub mod repository;
 pub mod setup;
 pub mod stats;
 pub mod upstream;
+pub mod waiting;
 pub mod window;
 
 pub use background::Background;

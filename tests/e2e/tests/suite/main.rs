@@ -25,6 +25,14 @@
 //! - [`observability`]: metrics in Prometheus, decisions in the access log.
 //! - [`global_harness`]: the harness of a fleet itself.
 //! - [`global_exact`]: `exact` admits exactly the limit, across proxies, counters and stores.
+//! - [`global_lease`]: `lease` passes the limit by no more than it may, and a dead proxy costs its grants.
+//! - [`global_sync`]: `sync` tells all that it admitted once; by how much it overshoots.
+//! - [`global_calls`]: how often the counter is called.
+//! - [`global_waiting`]: requests that wait for the counter: many, some that leave, a listener that drains.
+//! - [`global_answers`]: whatever a call comes to, the config says what then.
+//! - [`global_faults`]: the counter, its Redis and the way to it fail, and the books are right afterwards.
+//! - [`global_mixed`]: rules of the fleet beside others, switched off by the counter, changed under load.
+//! - [`global_demo`]: `make demo-global` does what it says.
 //! - [`demo`]: `make demo` does what it says.
 //! - [`readme_and_docs`]: what README and docs say is so.
 //! - [`guides`]: what the guides show is so, and the plots are current.
@@ -42,9 +50,17 @@ mod conformance;
 mod demo;
 mod exact;
 mod flood;
+mod global_answers;
+mod global_calls;
 mod global_common;
+mod global_demo;
 mod global_exact;
+mod global_faults;
 mod global_harness;
+mod global_lease;
+mod global_mixed;
+mod global_sync;
+mod global_waiting;
 mod guides;
 mod harness;
 mod hostile_requests;
