@@ -339,7 +339,7 @@ impl RootContext for Root {
 
     fn on_tick(&mut self) {
         with(&self.engine, |engine| engine.on_tick(&Proxy));
-        see_to_waiting(&self.engine, self.id);
+        see_to_waiting(&self.engine, self.id, SEEN_TO_MAX);
     }
 
     fn create_http_context(&self, context_id: u32) -> Option<Box<dyn HttpContext>> {
@@ -369,23 +369,29 @@ fn with<T>(engine: &Shared, act: impl FnOnce(&mut Engine) -> T) -> Option<T> {
     engine.try_borrow_mut().ok()?.as_mut().map(act)
 }
 
-/// Sees to the requests that have waited long enough, then returns to the context `home`.
+/// Requests that are let go on or answered in one callback. Each may enter this module again one level deeper, and
+/// V8's stack ends; the others are seen to from the next tick or answer.
+const SEEN_TO_MAX: usize = 32;
+
+/// Sees to requests that have waited long enough, then returns to the context `home`; says how many they were.
 ///
 /// Letting one go on or answering it may enter this module again, so nobody has the engine meanwhile. Whoever cannot be
 /// entered is left alone: what is done would be done to another.
-fn see_to_waiting(engine: &Shared, home: u32) {
-    let mut is_away = false;
-    while let Some(stream) = with(engine, Engine::next_done).flatten() {
+fn see_to_waiting(engine: &Shared, home: u32, at_most: usize) -> usize {
+    let mut seen_to = 0_usize;
+    while seen_to < at_most {
+        let Some(stream) = with(engine, Engine::next_done).flatten() else { break };
         let is_entered = Proxy.enter(stream).is_ok();
-        is_away = true;
+        seen_to = seen_to.saturating_add(1);
         let goes_on = with(engine, |engine| engine.see_to(&Proxy, is_entered));
         if goes_on == Some(true) && Proxy.resume().is_err() {
             log::error!("a request that waited could not be resumed");
         }
     }
-    if is_away && Proxy.enter(home).is_err() {
+    if seen_to > 0 && Proxy.enter(home).is_err() {
         log::error!("the host would not go back to its own context");
     }
+    seen_to
 }
 
 struct Stream {
@@ -403,7 +409,7 @@ impl HttpContext for Stream {
     fn on_http_request_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
         let id = self.id;
         let verdict = with(&self.engine, |engine| engine.on_request(&Proxy, id));
-        let action = match verdict {
+        match verdict {
             Some(Verdict::Answered) => Action::Pause,
             Some(Verdict::Continue(passage)) => {
                 self.passage = passage;
@@ -414,9 +420,7 @@ impl HttpContext for Stream {
                 Action::Pause
             }
             None => Action::Continue,
-        };
-        see_to_waiting(&self.engine, id);
-        action
+        }
     }
 
     fn on_http_response_headers(&mut self, _count: usize, _end_of_stream: bool) -> Action {
@@ -465,9 +469,9 @@ extern "C" fn tidegate_on_http_call_response(
     for (root, engine) in plugins.unwrap_or_default() {
         let is_ours = with(&engine, |engine| engine.on_answer(&Proxy, token, header_count, body_size));
         if is_ours == Some(true) {
-            see_to_waiting(&engine, root);
+            let seen_to = see_to_waiting(&engine, root, SEEN_TO_MAX);
             with(&engine, |engine| engine.send_waiting(&Proxy));
-            see_to_waiting(&engine, root);
+            see_to_waiting(&engine, root, SEEN_TO_MAX.saturating_sub(seen_to));
             return;
         }
     }

@@ -131,8 +131,8 @@ impl Engine {
         };
         let fleet = match config.counter {
             Some(counter) if config.enabled => {
-                let settings = (common.wire_namespace.clone(), tick_ms);
-                Some(Fleet::new(host, counter, settings, &table).map_err(Refusal::Table)?)
+                let namespace = common.wire_namespace.clone();
+                Some(Fleet::new(host, counter, namespace, &table).map_err(Refusal::Table)?)
             }
             _ => None,
         };

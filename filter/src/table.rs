@@ -201,10 +201,10 @@ impl Table {
         Some(i64::from_le_bytes(bytes.as_slice().try_into().ok()?)).filter(|ms| *ms != FLEET_CLOCK_UNKNOWN)
     }
 
-    /// Tells the other VMs; if it does not arrive, each still learns for itself.
-    pub(crate) fn set_fleet_clock(host: &impl Host, ms: i64) {
+    /// Tells the other VMs.
+    pub(crate) fn set_fleet_clock(host: &impl Host, ms: i64) -> Result<(), Status> {
         let cas = host.shared(FLEET_CLOCK_KEY).map_or(0, |(_, cas)| cas);
-        drop(host.set_shared(FLEET_CLOCK_KEY, &ms.to_le_bytes(), cas));
+        host.set_shared(FLEET_CLOCK_KEY, &ms.to_le_bytes(), cas)
     }
 
     /// Reads a slot. One that is missing is empty.

@@ -87,6 +87,8 @@ impl Fleet {
             return self.crash(host, flight, failed, is_own, clock, books);
         };
         let is_new_epoch = self.learn(host, &flight, answer, clock, books);
+        // The first answer may have told that it is hours later at the counter.
+        let clock = &Clock { wall: clock.wall, ..self.clock_at(clock.monotonic) };
         let told = Told {
             asked_at: flight.first_sent,
             counter_now: Timestamp::from_ms(answer.now_ms),
@@ -131,8 +133,8 @@ impl Fleet {
             self.to_fleet.learn(Timestamp::from_ms(answer.now_ms), sent, clock.monotonic);
             let ms = self.to_fleet.ms();
             if self.published.is_none_or(|known| known.abs_diff(ms) > CLOCK_NEWS_MS) {
-                self.published = Some(ms);
-                Table::set_fleet_clock(host, ms);
+                // If it does not arrive, the next answer is told.
+                self.published = Table::set_fleet_clock(host, ms).is_ok().then_some(ms);
             }
         }
         let is_new = self.epoch.is_some_and(|epoch| epoch != answer.epoch);

@@ -73,7 +73,6 @@ pub(crate) struct Fleet {
     proxies: u32,
     epoch: Option<u64>,
     rules_off: Vec<String>,
-    tick_ms: u64,
     /// When the monotonic clock was last looked at.
     latest: Cell<Timestamp>,
     /// When it last tried to speak to the counter.
@@ -102,7 +101,7 @@ impl Fleet {
     pub(crate) fn new(
         host: &impl Host,
         counter: Counter,
-        (namespace, tick_ms): (String, u64),
+        namespace: String,
         table: &Table,
     ) -> Result<Self, TableError> {
         let wall = now(host).unwrap_or(Timestamp::from_ms(0));
@@ -128,7 +127,6 @@ impl Fleet {
             proxies: 1,
             epoch: None,
             rules_off: Vec::new(),
-            tick_ms,
             latest: Cell::new(monotonic(host).unwrap_or(wall)),
             spoke_at: None,
         })
@@ -195,9 +193,7 @@ impl Fleet {
             match case.ask.home {
                 Home::Leased => self.leases.spent(case),
                 Home::Synced => {
-                    // The next tick is as good as due, if no other comes in time.
-                    let wait_ms = sync_every_ms(&case.ask).saturating_sub(self.tick_ms);
-                    let due = after(clock.monotonic, wait_ms);
+                    let due = next_multiple(clock.monotonic, sync_every_ms(&case.ask));
                     self.outbox.report(&case.ask, Some(&case.judged), (clock, due), metrics);
                 }
                 Home::FallBack { .. } => {
@@ -464,8 +460,10 @@ fn sync_every_ms(ask: &Ask) -> u64 {
     }
 }
 
-fn after(time: Timestamp, ms: u64) -> Timestamp {
-    Timestamp::from_ms(time.ms().saturating_add(ms))
+/// When an interval ends that is the same for all keys, so that they travel together.
+fn next_multiple(time: Timestamp, every_ms: u64) -> Timestamp {
+    let passed = time.ms().checked_rem(every_ms).unwrap_or(0);
+    Timestamp::from_ms(time.ms().saturating_sub(passed).saturating_add(every_ms))
 }
 
 fn headers(counter: &Counter) -> Vec<HeaderPair> {

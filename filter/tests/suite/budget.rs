@@ -123,3 +123,21 @@ fn an_idle_tick_costs_nothing_and_a_busy_one_a_call_per_metric() {
     assert_eq!(host.metric("tidegate_allowed_rule_api"), 2);
     assert_eq!(host.metric("tidegate_denied_rule_api"), 98);
 }
+
+/// A rule of the fleet costs a request what another does, as long as nobody must be asked.
+#[test]
+fn a_lease_with_a_grant_and_a_sync_cost_what_an_allowed_request_does() {
+    for mode in ["lease", "sync"] {
+        let config = format!(
+            r#"{{ "counter": {{ "cluster": "tidegate" }}, "rules": [{{ "name": "api", "key": [{{ "header": "x-api-key" }}],
+                 "limits": ["1000/1h"], "global": {{ "mode": "{mode}" }} }}] }}"#
+        );
+        let mut counter = crate::fleet::counter();
+        let mut vm = crate::fleet::Vm::new(&config);
+        assert!(vm.admits("ana", &mut counter));
+        vm.tick(100, &mut counter);
+        vm.host.take_calls();
+        assert!(vm.admits("ana", &mut counter));
+        assert_eq!(vm.host.take_calls(), [Call::Headers, Call::Monotonic, Call::Get, Call::Set], "{mode}");
+    }
+}

@@ -52,6 +52,10 @@ pub(crate) enum Job {
     DeleteStream {
         request: usize,
     },
+    /// The client of a request that waits is gone.
+    Leave {
+        request: usize,
+    },
 }
 
 impl Job {
@@ -60,7 +64,8 @@ impl Job {
             Self::CreateStream { request }
             | Self::Request { request }
             | Self::Response { request }
-            | Self::DeleteStream { request } => Some(request),
+            | Self::DeleteStream { request }
+            | Self::Leave { request } => Some(request),
             _ => None,
         }
     }
@@ -94,6 +99,12 @@ pub(crate) struct Actor {
     pub(crate) next_token: u32,
     /// Requests that the running callback resumed or answered, though it is not theirs.
     pub(crate) settled: Vec<(usize, u64)>,
+    /// Whether the answer that the running callback is about is a good one.
+    pub(crate) is_told: bool,
+    /// The roots whose last call to the counter failed.
+    pub(crate) lost_counter: BTreeSet<u32>,
+    /// When each root last found it again.
+    pub(crate) found_counter_ns: BTreeMap<u32, u64>,
     /// Slots that the running callback was told were missing, or of which it got another's value: its write
     /// empties them.
     pub(crate) misread: BTreeSet<Vec<u8>>,
@@ -118,6 +129,9 @@ impl Actor {
             calls: BTreeMap::new(),
             next_token: 1,
             settled: Vec::new(),
+            is_told: false,
+            lost_counter: BTreeSet::new(),
+            found_counter_ns: BTreeMap::new(),
             misread: BTreeSet::new(),
             next_context: 1,
             generation: 0,

@@ -1,5 +1,6 @@
 //! From a seed to a scenario: hosts, config, workload and faults.
 
+use crate::generate_fleet;
 use crate::identity;
 use crate::rng::Rng;
 use crate::scenario::{Arrival, MS, Planned, Policy, Rates, SECOND, Scenario, US};
@@ -9,6 +10,9 @@ use crate::workload;
 
 /// Arrivals begin when proxies have had time to start.
 const BEGIN_NS: u64 = 300 * MS;
+
+/// One seed in so many is about a fleet with a counter.
+const SEEDS_PER_FLEET: u64 = 3;
 
 /// Which faults a run has.
 const FAMILIES: [&str; 10] = [
@@ -28,6 +32,9 @@ const FAMILIES: [&str; 10] = [
 pub(crate) fn scenario(seed: u64) -> Scenario {
     // Neighbouring seeds must not be neighbouring histories.
     let mut rng = Rng::new(seed ^ 0x7469_6465_6761_7465).fork();
+    if seed % SEEDS_PER_FLEET == SEEDS_PER_FLEET - 1 {
+        return generate_fleet::scenario(&mut rng);
+    }
     let family = *rng.pick(&FAMILIES);
     let workers = rng.between(1, 4) as usize;
     let mut scenario = Scenario::new(family, workers, config(&mut rng));

@@ -68,6 +68,18 @@ pub(crate) fn shift(rule: &str, key: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// The same for one limit, as far as it is shifted at all.
+pub(crate) fn shift_of(limit: &Limit, rule: &str, key: &[u8]) -> u64 {
+    if limit.is_clock_aligned { 0 } else { shift(rule, key) % limit.window_ms }
+}
+
+/// What the counter knows a key by.
+pub(crate) fn wire_key(key: &[u8]) -> [u8; 16] {
+    let mut hasher = SipHasher13Wide::new_with_key(b"tidegate-subject");
+    hasher.write(key);
+    hasher.finish128().as_bytes()
+}
+
 /// The slot of a rule's counters for a key.
 pub(crate) fn slot(secret: &Secret, rule: &Rule, key: &[u8], config: &Config) -> Place {
     let region = if rule.is_large() { Region::Large } else { Region::Small };

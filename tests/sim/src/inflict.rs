@@ -5,11 +5,11 @@ use crate::life::RELOAD_NS;
 use crate::scenario::Planned;
 use crate::shared::Flavour;
 use crate::tally::Happened;
-use crate::world::{Event, World};
+use crate::world::{Event, Failure, World};
 
 impl World<'_> {
     /// A planned fault happens.
-    pub(crate) fn inflict(&mut self, proxy: usize, planned: Planned) {
+    pub(crate) fn inflict(&mut self, proxy: usize, planned: Planned) -> Result<(), Failure> {
         let canary = self.actors_of(proxy, Role::Canary)[0];
         self.note(canary, || format!("{planned:?}"));
         match planned {
@@ -30,7 +30,10 @@ impl World<'_> {
             },
             Planned::AlienState => self.plant_alien_state(proxy),
             Planned::KillBetweenCharges => self.proxies[proxy].kills_between_charges = true,
+            Planned::Partition { for_ns } => self.proxies[proxy].cut_off_until_ns = self.now_ns + for_ns,
+            Planned::CounterRestart { down_ns } => self.restart_counter(down_ns)?,
         }
+        Ok(())
     }
 
     fn restart(&mut self, proxy: usize) {
@@ -41,6 +44,7 @@ impl World<'_> {
             }
         }
         self.oracle.empty(self.steps, |id| id.proxy == proxy);
+        self.fleet.lose_proxy(self.steps, proxy);
         let fallen = &mut self.proxies[proxy];
         fallen.shared.clear();
         fallen.secret = None;

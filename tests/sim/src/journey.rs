@@ -13,6 +13,8 @@ pub(crate) enum Fate {
     Waiting,
     Admitted,
     Denied,
+    /// Its client left while it waited.
+    Left,
     /// Its VM died before it was decided.
     Died,
 }
@@ -37,6 +39,13 @@ pub(crate) struct Journey {
     pub(crate) is_answered: bool,
     /// Whether it has made a call and not gone on since.
     pub(crate) has_called: bool,
+    /// When it came to the filter, in true time, and at which step.
+    pub(crate) began_ns: u64,
+    pub(crate) began_step: u64,
+    /// Whether the last call to the counter had failed then.
+    pub(crate) began_without_counter: bool,
+    /// Whether it is held.
+    pub(crate) is_paused: bool,
     /// The body that it was answered with, and the headers that its response got.
     pub(crate) body: Vec<u8>,
     pub(crate) response_headers: Vec<(String, String)>,
@@ -63,6 +72,10 @@ impl Journey {
             writes: BTreeMap::new(),
             is_answered: false,
             has_called: false,
+            began_ns: 0,
+            began_step: 0,
+            began_without_counter: false,
+            is_paused: false,
             body: Vec::new(),
             response_headers: Vec::new(),
             access_log: String::new(),

@@ -74,6 +74,7 @@ impl World<'_> {
             (true, false) => {
                 self.journeys[request].fate = Fate::Admitted;
                 self.oracle.admit(&decision, &rules).map_err(|why| format!("request {request}: {why}"))?;
+                self.fleet_admits(actor, request, &decision, &rules)?;
                 let answer_ns = self.now_ns + self.rng.between(10 * US, 30 * MS);
                 self.at(answer_ns, Event::Respond { request });
             }
@@ -89,9 +90,15 @@ impl World<'_> {
                 let under_way = self.under_way(decision.proxy, request);
                 let contenders =
                     |id: &CounterId| under_way.iter().filter(|other| *other == id).count() as u64;
-                let judged = self.oracle.deny(&decision, &rules, by, contenders);
-                if !is_crowded && !decision.is_faulty {
-                    judged.map_err(|why| format!("request {request}: {why}"))?;
+                let is_it = |subject: &&Subject<'_>| subject.rule.name == by && !subject.rule.is_shadow;
+                let subject = rules.iter().find(is_it);
+                if let Some(of_fleet) = subject.and_then(|subject| Some((subject, subject.rule.global?))) {
+                    self.fleet_denies(actor, request, &decision, of_fleet)?;
+                } else {
+                    let judged = self.oracle.deny(&decision, &rules, by, contenders);
+                    if !is_crowded && !decision.is_faulty {
+                        judged.map_err(|why| format!("request {request}: {why}"))?;
+                    }
                 }
                 if is_undone {
                     self.tally.count(Happened::Undo);

@@ -13,8 +13,13 @@
 mod access_log;
 mod actor;
 mod calls;
+mod central;
 mod costs;
+mod counter_calls;
+mod fleet;
 mod generate;
+mod generate_fleet;
+mod global_spec;
 mod identity;
 mod inflict;
 mod journey;
@@ -33,9 +38,11 @@ mod shared;
 mod spec;
 #[cfg(test)]
 mod suite;
+mod sync;
 mod tally;
 mod trace;
 mod vm;
+mod waiting;
 mod windows;
 mod workload;
 mod world;

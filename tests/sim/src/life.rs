@@ -50,6 +50,16 @@ impl World<'_> {
                     self.push(actor, Job::CallResponse { token });
                 }
             }
+            Event::CallTimesOut { actor, generation, token } => self.call_times_out(actor, generation, token),
+            Event::CounterHears { letter } => self.counter_hears(letter)?,
+            Event::CallAnswered { actor, generation, answer } => {
+                self.call_answered(actor, generation, answer);
+            }
+            Event::Leave { request } => {
+                if let Some(journey) = self.journeys.get(request) {
+                    self.push(journey.actor, Job::Leave { request });
+                }
+            }
             Event::Reload { actor, generation } => {
                 if self.actors[actor].generation == generation && self.actors[actor].vm.is_none() {
                     let config = self.proxies[self.actors[actor].proxy].config;
@@ -57,7 +67,7 @@ impl World<'_> {
                 }
             }
             Event::Retire { actor, generation, root } => self.retire(actor, generation, root),
-            Event::Fault { proxy, planned } => self.inflict(proxy, planned),
+            Event::Fault { proxy, planned } => self.inflict(proxy, planned)?,
         }
         Ok(())
     }
@@ -131,6 +141,11 @@ impl World<'_> {
             // The host cancels the timer of a plugin that is gone.
             return Ok(());
         }
+        if let Job::Leave { request } = job
+            && !self.leaves(request)
+        {
+            return Ok(());
+        }
         let bug = self.bug;
         let context = |request: usize| self.journeys[request].context;
         let (export, args): (&str, Vec<u32>) = match job {
@@ -151,15 +166,22 @@ impl World<'_> {
             }
             Job::Request { request } => ("proxy_on_request_headers", vec![context(request), 4, 1]),
             Job::Response { request } => ("proxy_on_response_headers", vec![context(request), 3, 1]),
-            Job::DeleteStream { request } => ("proxy_on_delete", vec![context(request)]),
+            Job::DeleteStream { request } | Job::Leave { request } => {
+                ("proxy_on_delete", vec![context(request)])
+            }
             Job::CallResponse { token } => match self.call_response_args(actor, token) {
                 Some(args) => ("proxy_on_http_call_response", args),
                 None => return Ok(()),
             },
         };
         self.actors[actor].effective = args.first().copied().unwrap_or(0);
-        if let (Job::Request { request }, false) = (job, self.scenario.is_probe) {
-            self.watch_counters(request);
+        match job {
+            Job::Request { request } if !self.scenario.is_probe => {
+                self.note_begin(actor, request);
+                self.watch_counters(request);
+            }
+            Job::CallResponse { token } => self.note_answer(actor, token),
+            _ => {}
         }
         self.note(actor, || format!("{job:?}"));
         self.actors[actor].running = Some(job);
@@ -186,23 +208,23 @@ impl World<'_> {
                 self.actors[actor].roots.retain(|other| other.id != root);
                 Ok(())
             }
-            Job::DeleteStream { request } => {
+            Job::DeleteStream { request } | Job::Leave { request } => {
                 self.journeys.end(request);
                 Ok(())
             }
-            Job::Request { request } if result != ACTION_CONTINUE && self.waits_for_a_call(request) => Ok(()),
+            Job::Request { request } if result != ACTION_CONTINUE && self.may_wait(request) => {
+                self.journeys[request].is_paused = true;
+                if let Some(patience_ns) = self.journeys[request].request.patience_ns {
+                    self.at(self.now_ns + patience_ns, Event::Leave { request });
+                }
+                Ok(())
+            }
             Job::Request { request } => {
                 self.check_that_it_may_go_on(request)?;
                 self.decided(actor, request, result)
             }
             Job::Response { .. } if result != ACTION_CONTINUE => Err("a response was held up".to_owned()),
-            Job::CallResponse { token } => {
-                self.actors[actor].calls.remove(&token);
-                for (request, action) in std::mem::take(&mut self.actors[actor].settled) {
-                    self.decided(actor, request, action)?;
-                }
-                Ok(())
-            }
+            Job::CallResponse { .. } | Job::Tick { .. } => self.settled(actor, job),
             _ => Ok(()),
         }
     }
@@ -321,7 +343,11 @@ impl World<'_> {
         dying.roots.clear();
         dying.calls.clear();
         dying.settled.clear();
+        dying.lost_counter.clear();
+        dying.found_counter_ns.clear();
+        dying.is_told = false;
         dying.next_context = 1;
+        self.fleet.lose_vm((actor, generation));
         let is_in_it = |journey: &Journey| journey.actor == actor && journey.generation == generation;
         let in_it: Vec<usize> = self
             .journeys

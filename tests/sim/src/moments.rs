@@ -101,7 +101,7 @@ impl Moments {
 
 /// How many tokens a bucket lacks at a time, rounded up, if one was taken at each of `made`. A token has as many
 /// units as the period has milliseconds; each millisecond refills `rate` units.
-fn missing(mut made: Vec<u64>, rate: u64, period_ms: u64, at_ms: u64) -> u64 {
+pub(crate) fn missing(mut made: Vec<u64>, rate: u64, period_ms: u64, at_ms: u64) -> u64 {
     made.sort_unstable();
     let (mut units, mut last_ms) = (0_u64, 0);
     for made_ms in made {

@@ -56,9 +56,36 @@ impl CounterId {
 
 /// What was admitted and what may have been charged.
 #[derive(Debug)]
-enum Past {
+pub(crate) enum Past {
     Windows(Windows),
     Moments(Moments),
+}
+
+impl Past {
+    /// Nothing, of a counter whose windows are shifted.
+    pub(crate) fn new(limit: &Limit, shift_ms: u64) -> Self {
+        if limit.counts_in_windows() {
+            Self::Windows(Windows::new(if limit.is_clock_aligned { 0 } else { shift_ms }))
+        } else {
+            Self::Moments(Moments::default())
+        }
+    }
+
+    /// By how much the limit is passed now, excuses or not; or how much was used, if that is a failure.
+    pub(crate) fn admit(&mut self, limit: &Limit, decision: &Decision, is_excused: bool) -> Result<u64, u64> {
+        match self {
+            Self::Windows(windows) => windows.admit(limit, decision, is_excused),
+            Self::Moments(moments) => moments.admit(limit, decision, is_excused),
+        }
+    }
+
+    /// Whatever was admitted so far is excused.
+    pub(crate) fn empty(&mut self) {
+        match self {
+            Self::Windows(windows) => windows.empty(),
+            Self::Moments(moments) => moments.empty(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -231,12 +258,7 @@ impl Oracle {
 
 impl Counter {
     fn new(id: &CounterId, limit: &Limit) -> Self {
-        let past = if limit.counts_in_windows() {
-            let shift = identity::shift(&id.rule, &id.key) % limit.window_ms;
-            Past::Windows(Windows::new(if limit.is_clock_aligned { 0 } else { shift }))
-        } else {
-            Past::Moments(Moments::default())
-        };
+        let past = Past::new(limit, identity::shift(&id.rule, &id.key) % limit.window_ms);
         Self { past, span_ms: 0, emptied_step: 0, unsure_until_ms: 0, undone_ns: Vec::new(), asked_ms: 0 }
     }
 
@@ -244,10 +266,7 @@ impl Counter {
     fn admit(&mut self, limit: &Limit, decision: &Decision, owed_ms: u64) -> Result<u64, u64> {
         let is_excused =
             decision.is_faulty || decision.first_write_step.is_some_and(|step| step <= self.emptied_step);
-        let over = match &mut self.past {
-            Past::Windows(windows) => windows.admit(limit, decision, is_excused)?,
-            Past::Moments(moments) => moments.admit(limit, decision, is_excused)?,
-        };
+        let over = self.past.admit(limit, decision, is_excused)?;
         if decision.is_faulty {
             // Its charge is a debt, and comes late.
             self.stray(limit, decision, owed_ms);
@@ -279,10 +298,7 @@ impl Counter {
 
     fn empty(&mut self, step: u64) {
         self.emptied_step = self.emptied_step.max(step);
-        match &mut self.past {
-            Past::Windows(windows) => windows.empty(),
-            Past::Moments(moments) => moments.empty(),
-        }
+        self.past.empty();
     }
 }
 

@@ -65,6 +65,16 @@ pub struct Report {
     pub(crate) over_max: u64,
     /// The most keys that a proxy's shared data has held.
     pub(crate) keys_max: usize,
+    /// When each request was admitted, in milliseconds since the begin.
+    admitted_ms: Vec<u64>,
+}
+
+impl Report {
+    /// How many were admitted from a time until before another, in milliseconds since the begin.
+    #[cfg(test)]
+    pub(crate) fn admitted_between(&self, from_ms: u64, until_ms: u64) -> usize {
+        self.admitted_ms.iter().filter(|at_ms| (from_ms..until_ms).contains(*at_ms)).count()
+    }
 }
 
 /// A module, ready to be simulated.
@@ -124,7 +134,8 @@ impl Simulation {
             summary,
             admitted: world.oracle.admitted,
             denied: world.oracle.denied,
-            over_max: world.oracle.over_max,
+            over_max: world.oracle.over_max.max(world.fleet.over_max),
+            admitted_ms: std::mem::take(&mut world.fleet.admitted_ms),
             keys_max: world.proxies.iter().map(|proxy| proxy.keys_max).max().unwrap_or(0),
             tally: world.tally,
         }

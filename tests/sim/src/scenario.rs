@@ -1,6 +1,8 @@
 //! What one run does: hosts, configs, arrivals, faults. [`crate::generate`] makes one from a seed; tests make
 //! their own.
 
+use crate::counter_calls::NetRates;
+use crate::global_spec::CLUSTER;
 use crate::network::Service;
 use crate::shared::{Flavour, Zone};
 use crate::spec::{Config, Request};
@@ -59,6 +61,14 @@ pub(crate) enum Planned {
     AlienState,
     /// The next VM that is about to charge a second slot for a request dies.
     KillBetweenCharges,
+    /// The proxy is cut off from the counter for so long.
+    Partition {
+        for_ns: u64,
+    },
+    /// The counter, and no proxy, ends; it is back after so long and has forgotten everything.
+    CounterRestart {
+        down_ns: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -79,6 +89,12 @@ pub(crate) struct Scenario {
     pub(crate) rates: Rates,
     /// When, which proxy, what.
     pub(crate) planned: Vec<(u64, usize, Planned)>,
+    /// What goes wrong between proxies and counter.
+    pub(crate) net: NetRates,
+    /// By how much each proxy's clock is ahead or behind at the start, at most.
+    pub(crate) skew_ms_max: u64,
+    /// How long the run goes on after the last request.
+    pub(crate) aftermath_ns: u64,
     /// Parts per million by which each proxy's clock runs fast or slow.
     pub(crate) drift_ppm_max: u64,
     /// Whether more keys come than the table has room for: then strict rules may deny early.
@@ -105,15 +121,21 @@ impl Scenario {
             step_ns_max: 20 * US,
             rates: Rates::default(),
             planned: Vec::new(),
+            net: NetRates::default(),
+            skew_ms_max: 0,
+            aftermath_ns: 2_500 * MS,
             drift_ppm_max: 0,
             is_crowded: false,
-            services: BTreeMap::new(),
+            services: [(CLUSTER, Service::Counter)].into(),
             is_probe: false,
         }
     }
 
     /// Whether nothing but scheduling can go wrong.
     pub(crate) fn is_faultless(&self) -> bool {
-        self.rates == Rates::default() && self.planned.is_empty() && self.zone.bytes_max >= 1 << 30
+        self.rates == Rates::default()
+            && self.net == NetRates::default()
+            && self.planned.is_empty()
+            && self.zone.bytes_max >= 1 << 30
     }
 }

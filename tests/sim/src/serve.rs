@@ -37,6 +37,11 @@ impl World<'_> {
             Job::Response { request } | Job::DeleteStream { request } => {
                 *self.journeys[request].cost.response_calls.entry(asked.call).or_default() += 1;
             }
+            Job::CallResponse { .. } => {
+                for request in self.paused_in(actor) {
+                    *self.journeys[request].cost.request_calls.entry(asked.call).or_default() += 1;
+                }
+            }
             _ => {}
         }
         let status = match self.injected(actor, job, &asked) {
@@ -67,6 +72,12 @@ impl World<'_> {
         if !self.can_fail(actor) || !self.rng.chance(self.scenario.rates.bad_status * times) {
             return None;
         }
+        // No host fails at these for a request that lives; if one did, nothing could be done for it.
+        let is_last_word = matches!(asked.call, Call::Continue | Call::SetContext)
+            || asked.call == Call::Reply && !matches!(job, Job::Request { .. });
+        if is_last_word {
+            return None;
+        }
         let status = *self.rng.pick(&FAILURES);
         // A host that denies the marker to one VM makes it lay out the table anew, under another secret. No host
         // says so of a value that is there; for slots we pretend it all the same.
@@ -77,6 +88,12 @@ impl World<'_> {
         if let Job::Request { request } = job {
             let journey = &mut self.journeys[request];
             journey.is_faulty = true;
+        } else if self.post.central.is_some() {
+            self.spoil(actor, job);
+        }
+        if asked.call == Call::Http && self.post.central.is_some() {
+            let root = self.root_of(actor, job);
+            self.actors[actor].lost_counter.insert(root);
         }
         if asked.call == Call::GetShared && status == NOT_FOUND {
             let key = self.text(actor, asked, 0).unwrap_or_default();
@@ -145,7 +162,7 @@ impl World<'_> {
                 Some(pairs)
             }
             (Job::CallResponse { token }, MAP_CALL_RESPONSE_HEADERS) => {
-                self.actors[actor].calls.get(&token).map(|call| call.headers.clone())
+                self.actors[actor].calls.get(&token)?.answer.as_ref().map(|answer| answer.headers.clone())
             }
             _ => None,
         }
@@ -222,7 +239,7 @@ impl World<'_> {
     fn set_property(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
         let path = self.text(actor, asked, 0)?;
         let value = self.text(actor, asked, 2)?;
-        let Job::Request { request } = job else { return Ok(BAD_ARGUMENT) };
+        let Some(request) = self.addressed(actor, job) else { return Ok(BAD_ARGUMENT) };
         if path.contains(&0) {
             // Envoy takes it, and no access log will ever show it.
             return Ok(if self.scenario.is_probe { OK } else { BAD_ARGUMENT });
@@ -233,7 +250,9 @@ impl World<'_> {
 
     fn reply(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
         let Some(request) = self.addressed(actor, job) else {
-            return Err(Trap("a local response outside of a request takes the proxy down".to_owned()));
+            return Err(Trap(
+                "a local response outside of a living request takes the VM or the proxy down".to_owned(),
+            ));
         };
         let headers = self.text(actor, asked, 5)?;
         if headers.contains(&b'\r') || headers.contains(&b'\n') {
@@ -249,9 +268,25 @@ impl World<'_> {
         if !self.journeys[request].is_answered {
             self.journeys[request].is_answered = true;
             self.journeys[request].body = self.text(actor, asked, 3)?;
-            self.settle(actor, job, request, ACTION_PAUSE);
+            self.check_body(actor, job, request)?;
+            self.settle(actor, job, request, ACTION_PAUSE)?;
         }
         Ok(OK)
+    }
+
+    /// Kong drops the connection of a request that is answered with a body from the callback of a call that had a
+    /// body itself and was not in time.
+    fn check_body(&self, actor: usize, job: Job, request: usize) -> Result<(), Trap> {
+        let Job::CallResponse { token } = job else { return Ok(()) };
+        let answer = self.actors[actor].calls.get(&token).and_then(|call| call.answer.as_ref());
+        let is_late = answer.is_some_and(|answer| answer.is_time_out);
+        let has_body = !self.journeys[request].body.is_empty();
+        if self.scenario.flavour == Flavour::Kong && is_late && has_body && !self.scenario.is_probe {
+            return Err(Trap(
+                "a body in the answer to a call that was late: Kong drops the connection".to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     fn buffer(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
@@ -261,8 +296,8 @@ impl World<'_> {
                 self.scenario.configs[config].text().into_bytes()
             }
             (Job::CallResponse { token }, BUFFER_CALL_RESPONSE_BODY) => {
-                match self.actors[actor].calls.get(&token) {
-                    Some(call) if !call.headers.is_empty() => call.body.clone(),
+                match self.actors[actor].calls.get(&token).and_then(|call| call.answer.as_ref()) {
+                    Some(answer) if !answer.headers.is_empty() => answer.body.clone(),
                     _ => return Ok(NOT_FOUND),
                 }
             }
@@ -329,7 +364,7 @@ impl World<'_> {
     fn clock(&mut self, actor: usize, asked: &Asked) -> Result<Status, Trap> {
         const REAL: u32 = 0;
         let proxy = self.actors[actor].proxy;
-        let time_ns = if asked.arg32(0) == REAL { self.clock_ns(proxy) } else { self.now_ns };
+        let time_ns = if asked.arg32(0) == REAL { self.clock_ns(proxy) } else { self.monotonic_ns(proxy) };
         self.vm(actor)?.write(asked.arg32(2), &time_ns.to_le_bytes())?;
         Ok(OK)
     }

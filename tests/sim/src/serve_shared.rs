@@ -142,11 +142,34 @@ impl World<'_> {
                 self.tally.count(Happened::ZoneFull);
                 self.journeys[request].is_faulty = true;
             }
+            (Job::CallResponse { .. }, status) => self.see_write_for_all(actor, key, status),
             (Job::Tick { .. } | Job::DeleteRoot { .. }, OK) => {
                 self.tally.count(Happened::TickWrite);
                 self.see_displaced(proxy, slot, before, after);
             }
             _ => {}
+        }
+    }
+
+    /// A write in the callback of an answer, for any of those that wait for it.
+    fn see_write_for_all(&mut self, actor: usize, key: &[u8], status: Status) {
+        let steps = self.steps;
+        for request in self.paused_in(actor) {
+            let journey = &mut self.journeys[request];
+            match status {
+                OK => {
+                    journey.first_write_step.get_or_insert(steps);
+                }
+                CAS_MISMATCH => {
+                    let mismatches = journey.mismatches.entry(key.to_vec()).or_default();
+                    *mismatches += 1;
+                    journey.is_faulty |= *mismatches == TRIES_MAX;
+                }
+                _ => journey.is_faulty = true,
+            }
+        }
+        if status == CAS_MISMATCH {
+            self.tally.count(Happened::CasMismatch);
         }
     }
 

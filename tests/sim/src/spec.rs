@@ -1,5 +1,6 @@
 //! What a run is made of: configs and requests, in a form that both the filter and the oracle understand.
 
+use crate::global_spec::{CLUSTER, Global};
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -137,22 +138,37 @@ pub(crate) struct Rule {
     pub(crate) is_shadow: bool,
     /// Counts only responses with this status. The oracle does not follow such a rule: tests count for themselves.
     pub(crate) count_status: Option<u16>,
+    /// Whether it holds across the fleet, and how.
+    pub(crate) global: Option<Global>,
 }
 
 impl Rule {
     pub(crate) fn new(name: &str, key: KeyPart, limits: Vec<Limit>) -> Self {
         let is_strict = key == KeyPart::ClientIp;
-        let (path_prefix, count_status) = (None, None);
-        Self { name: name.to_owned(), path_prefix, key, limits, is_strict, is_shadow: false, count_status }
+        Self {
+            name: name.to_owned(),
+            path_prefix: None,
+            key,
+            limits,
+            is_strict,
+            is_shadow: false,
+            count_status: None,
+            global: None,
+        }
+    }
+
+    /// The same across the fleet.
+    pub(crate) fn globally(self, global: Global) -> Self {
+        Self { global: Some(global), ..self }
     }
 
     pub(crate) fn counting(self, status: u16) -> Self {
         Self { count_status: Some(status), ..self }
     }
 
-    /// Whether the oracle can say what was used.
+    /// Whether the oracle of one proxy can say what was used.
     pub(crate) fn is_followed(&self) -> bool {
-        !self.is_shadow && self.count_status.is_none()
+        !self.is_shadow && self.count_status.is_none() && self.global.is_none()
     }
 
     pub(crate) fn under(self, path_prefix: &str) -> Self {
@@ -181,6 +197,9 @@ impl Rule {
         if let Some(status) = self.count_status {
             rule["count_status"] = json!([status]);
         }
+        if let Some(global) = self.global {
+            rule["global"] = global.to_json();
+        }
         rule
     }
 }
@@ -192,7 +211,12 @@ pub(crate) struct Config {
     /// What every route carries in its metadata, if that is read.
     pub(crate) metadata: Option<&'static str>,
     pub(crate) rules: Vec<Rule>,
+    /// How long the counter may take, where there are limits across the fleet.
+    pub(crate) counter_timeout_ms: u64,
 }
+
+/// How long the counter may take if the config leaves it open.
+const COUNTER_TIMEOUT_MS: u64 = 50;
 
 /// Keys with large counters that a config makes room for, and the slots that the filter lays out for them: four
 /// times as many places, eight to a slot.
@@ -201,19 +225,29 @@ const LARGE_SLOTS: u32 = LARGE_KEYS * 4 / 8;
 
 impl Config {
     pub(crate) fn new(rules: Vec<Rule>) -> Self {
-        Self { slots: 64, has_headers: false, metadata: None, rules }
+        let counter_timeout_ms = COUNTER_TIMEOUT_MS;
+        Self { slots: 64, has_headers: false, metadata: None, rules, counter_timeout_ms }
     }
 
     /// The text that the plugin reads.
     pub(crate) fn text(&self) -> String {
-        json!({
+        let mut config = json!({
             "namespace": NAMESPACE,
             "table": { "slots": self.slots, "large_keys": LARGE_KEYS },
             "route_metadata": self.metadata.is_some(),
             "response": { "headers": if self.has_headers { "both" } else { "none" } },
             "rules": self.rules.iter().map(Rule::to_json).collect::<Vec<_>>(),
-        })
-        .to_string()
+        });
+        if self.is_global() {
+            let timeout = format!("{}ms", self.counter_timeout_ms);
+            config["counter"] = json!({ "cluster": CLUSTER, "timeout": timeout });
+        }
+        config.to_string()
+    }
+
+    /// Whether any of its rules holds across the fleet.
+    pub(crate) fn is_global(&self) -> bool {
+        self.rules.iter().any(|rule| rule.global.is_some())
     }
 
     /// Large slots that it lays out.
@@ -238,11 +272,19 @@ pub(crate) struct Request {
     pub(crate) headers: Vec<(&'static str, String)>,
     /// The status of its response; `None` if the client leaves before there is one.
     pub(crate) status: Option<u16>,
+    /// After so long the client leaves, if it still waits for the limiter.
+    pub(crate) patience_ns: Option<u64>,
 }
 
 impl Request {
     pub(crate) fn from_ip(number: u32) -> Self {
-        Self { path: "/".to_owned(), ip: number.to_be_bytes(), headers: Vec::new(), status: Some(200) }
+        Self {
+            path: "/".to_owned(),
+            ip: number.to_be_bytes(),
+            headers: Vec::new(),
+            status: Some(200),
+            patience_ns: None,
+        }
     }
 
     pub(crate) fn with_key(key: &str) -> Self {
@@ -257,6 +299,10 @@ impl Request {
 
     pub(crate) fn answered(self, status: Option<u16>) -> Self {
         Self { status, ..self }
+    }
+
+    pub(crate) fn leaving_after(self, patience_ns: u64) -> Self {
+        Self { patience_ns: Some(patience_ns), ..self }
     }
 
     /// A key's bytes as the config language promises them: a presence byte, the length, the value.
@@ -298,4 +344,17 @@ pub(crate) fn serialised(pairs: &[(String, String)]) -> Vec<u8> {
         bytes.push(0);
     }
     bytes
+}
+
+/// A header map, read back from the ABI's form.
+pub(crate) fn pairs_of(bytes: &[u8]) -> Option<Vec<(String, String)>> {
+    let number = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize);
+    let count = number(0)?;
+    let mut at = 4 + 8 * count;
+    let mut text = |size: usize| {
+        let text = String::from_utf8_lossy(bytes.get(at..at + size)?).into_owned();
+        at += size + 1;
+        Some(text)
+    };
+    (0..count).map(|pair| Some((text(number(4 + 8 * pair)?)?, text(number(8 + 8 * pair)?)?))).collect()
 }

@@ -46,10 +46,48 @@ pub enum Happened {
     Undo,
     /// A debt was paid from a tick.
     TickWrite,
+    /// The counter was called.
+    CounterCall,
+    /// A call to the counter was lost on its way.
+    RequestLost,
+    /// The counter heard a batch, and its answer was lost.
+    AnswerLost,
+    /// A batch arrived twice.
+    Repeated,
+    /// A call was held up on one of its ways.
+    HeldUp,
+    /// A batch overtook another of the same VM.
+    Reordered,
+    /// A call was given up by its host.
+    TimeOut,
+    /// An answer was no answer.
+    Malformed,
+    /// An answer was too large for the host.
+    Oversized,
+    /// The counter said that it cannot.
+    Unavailable,
+    /// The host knew nobody to send a call to.
+    NoHost,
+    /// A proxy was cut off from the counter.
+    Partition,
+    /// The counter ended, and had forgotten all when it was back.
+    CounterRestart,
+    /// A batch met a counter that was down.
+    CounterDown,
+    /// A client left while its request waited.
+    ClientLeft,
+    /// The host turned to a stream that was gone.
+    DeadStream,
+    /// An answer came for a plugin that was gone.
+    RootGone,
+    /// A request was decided without the counter.
+    FallBack,
+    /// One answer settled several requests.
+    Shared,
 }
 
 /// Every kind, for the suite's check.
-const ALL: [Happened; 20] = [
+const ALL: [Happened; 39] = [
     Happened::CasMismatch,
     Happened::CasStorm,
     Happened::GiveUp,
@@ -70,6 +108,25 @@ const ALL: [Happened; 20] = [
     Happened::ZoneFull,
     Happened::Undo,
     Happened::TickWrite,
+    Happened::CounterCall,
+    Happened::RequestLost,
+    Happened::AnswerLost,
+    Happened::Repeated,
+    Happened::HeldUp,
+    Happened::Reordered,
+    Happened::TimeOut,
+    Happened::Malformed,
+    Happened::Oversized,
+    Happened::Unavailable,
+    Happened::NoHost,
+    Happened::Partition,
+    Happened::CounterRestart,
+    Happened::CounterDown,
+    Happened::ClientLeft,
+    Happened::DeadStream,
+    Happened::RootGone,
+    Happened::FallBack,
+    Happened::Shared,
 ];
 
 /// How often each happened.

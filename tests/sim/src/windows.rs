@@ -112,7 +112,7 @@ impl Windows {
 }
 
 /// What a previous window's count still weighs: both roundings go up.
-fn weighted(count: u64, window_ms: u64, elapsed_ms: u64) -> u64 {
+pub(crate) fn weighted(count: u64, window_ms: u64, elapsed_ms: u64) -> u64 {
     let weight = ((window_ms - elapsed_ms) << 16).div_ceil(window_ms);
     (count * weight).div_ceil(1 << 16)
 }

@@ -3,6 +3,9 @@
 
 use crate::actor::{Actor, Job, Role};
 use crate::calls::Call;
+use crate::central::Central;
+use crate::counter_calls::Post;
+use crate::fleet::Fleet;
 use crate::identity::{Place, Secret};
 use crate::journey::{Fate, Journey, Journeys};
 use crate::oracle::{CounterId, Oracle};
@@ -21,8 +24,10 @@ const EPOCH_NS: u64 = 1_800_000_000_000_000_000;
 /// The longest that a VM stands still while others run. A VM that stood still for longer than a window would
 /// see the past; that is a clock step, which is a fault of its own.
 const STALL_NS_MAX: u64 = 300 * MS;
-/// How long a run goes on after the last request.
-const AFTERMATH_NS: u64 = 2_500 * MS;
+/// What a proxy's monotonic clock shows at the start, at least.
+const BOOTED_NS: u64 = 5_000 * SECOND;
+/// Keys in shared data beside the slots: the marker, the number of VMs, the fleet's clock, what tells the hosts apart.
+const OTHER_KEYS: usize = 4;
 /// A run that needs more steps hangs: so many, and some for each request, and for each second of each VM.
 const STEPS_MAX: u64 = 5_000_000;
 const STEPS_PER_REQUEST_MAX: u64 = 100;
@@ -36,6 +41,8 @@ pub(crate) struct Proxy {
     /// The latest time that its clock has shown.
     pub(crate) latest_ms: u64,
     pub(crate) storm: Option<(u64, u64)>,
+    /// Until then it does not reach the counter.
+    pub(crate) cut_off_until_ns: u64,
     /// The next VM that is about to charge a second slot dies.
     pub(crate) kills_between_charges: bool,
     /// The config in force; the one that a canary tries.
@@ -62,6 +69,10 @@ pub(crate) enum Event {
     Tick { actor: usize, generation: u64, root: u32, period_ns: u64 },
     Respond { request: usize },
     CallEnds { actor: usize, generation: u64, token: u32 },
+    CallTimesOut { actor: usize, generation: u64, token: u32 },
+    CounterHears { letter: u64 },
+    CallAnswered { actor: usize, generation: u64, answer: u64 },
+    Leave { request: usize },
     Reload { actor: usize, generation: u64 },
     Retire { actor: usize, generation: u64, root: u32 },
     Start { proxy: usize },
@@ -87,6 +98,8 @@ pub(crate) struct World<'p> {
     last_actor: usize,
     pub(crate) is_winding_down: bool,
     pub(crate) oracle: Oracle,
+    pub(crate) fleet: Fleet,
+    pub(crate) post: Post,
     pub(crate) tally: Tally,
     pub(crate) trace: Trace,
 }
@@ -109,6 +122,8 @@ impl<'p> World<'p> {
             last_actor: 0,
             is_winding_down: false,
             oracle: Oracle::default(),
+            fleet: Fleet::default(),
+            post: Post::default(),
             tally: Tally::default(),
             trace,
             scenario,
@@ -124,13 +139,16 @@ impl<'p> World<'p> {
             if drift_ppm != 0 {
                 self.tally.count(Happened::ClockDrift);
             }
+            let skew_max = self.scenario.skew_ms_max;
+            let clock_ahead_ms = rng.between(0, 2 * skew_max).cast_signed() - skew_max.cast_signed();
             let shared = Shared::new(self.scenario.flavour, self.scenario.zone);
             self.proxies.push(Proxy {
                 shared: if self.scenario.has_zone { shared } else { shared.without_zone() },
-                clock_ahead_ms: 0,
+                clock_ahead_ms,
                 drift_ppm,
                 latest_ms: 0,
                 storm: None,
+                cut_off_until_ns: 0,
                 kills_between_charges: false,
                 config: 0,
                 trying: None,
@@ -172,11 +190,14 @@ impl<'p> World<'p> {
 
     /// Runs everything. An error is a promise broken.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
+        if self.scenario.configs.iter().any(Config::is_global) {
+            self.post.central = Some(Central::new(EPOCH_NS / MS)?);
+        }
         let last_ns = self.scenario.arrivals.last().map_or(0, |arrival| arrival.at_ns);
         let vm_seconds = last_ns / SECOND * self.actors.len() as u64;
         let requests = self.scenario.arrivals.len() as u64;
         self.steps_max += STEPS_PER_REQUEST_MAX * requests + STEPS_PER_VM_SECOND_MAX * vm_seconds;
-        let end_ns = EPOCH_NS + last_ns + AFTERMATH_NS;
+        let end_ns = EPOCH_NS + last_ns + self.scenario.aftermath_ns;
         self.run_until(end_ns)?;
         self.is_winding_down = true;
         self.finish_all()?;
@@ -266,8 +287,10 @@ impl<'p> World<'p> {
         let most = |slots: fn(&Config) -> u32| self.scenario.configs.iter().map(slots).max().unwrap_or(0);
         let slots = most(|config| config.slots) + most(Config::large_slots);
         self.proxies[proxy].keys_max = self.proxies[proxy].keys_max.max(keys);
-        if keys > slots as usize + 2 {
-            return Err(format!("p{proxy}: {keys} keys in shared data, more than {slots} slots and two"));
+        if keys > slots as usize + OTHER_KEYS {
+            return Err(format!(
+                "p{proxy}: {keys} keys in shared data, more than {slots} slots and {OTHER_KEYS}"
+            ));
         }
         Ok(())
     }
@@ -286,11 +309,12 @@ impl<'p> World<'p> {
         self.run_until(self.now_ns)
     }
 
-    fn check_end(&self) -> Result<(), Failure> {
+    fn check_end(&mut self) -> Result<(), Failure> {
         let is_waiting = |(_, journey): &(usize, &Journey)| journey.fate == Fate::Waiting;
         if let Some((hung, _)) = self.journeys.under_way().find(is_waiting) {
             return Err(format!("request {hung} never got an answer"));
         }
+        self.check_books()?;
         let count =
             |name: &str| -> u64 { self.proxies.iter().filter_map(|proxy| proxy.metrics.get(name)).sum() };
         // The filter does not count those that it meets while it gives a charge back or pays a debt.
@@ -321,6 +345,19 @@ impl<'p> World<'p> {
             }
         }
         Ok(())
+    }
+
+    /// When the run began, in true time.
+    pub(crate) const fn started_ns(&self) -> u64 {
+        EPOCH_NS
+    }
+
+    /// A proxy's clock that nobody sets, in nanoseconds: it drifts as the other does.
+    pub(crate) fn monotonic_ns(&self, proxy: usize) -> u64 {
+        let passed = (self.now_ns - EPOCH_NS).cast_signed();
+        let drifted = passed + passed / 1_000_000 * self.proxies[proxy].drift_ppm;
+        // It began when the machine did.
+        BOOTED_NS + 1_000 * SECOND * proxy as u64 + drifted.cast_unsigned()
     }
 
     /// A proxy's clock now, in nanoseconds.

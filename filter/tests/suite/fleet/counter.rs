@@ -129,7 +129,6 @@ pub(crate) fn land(host: &MockHost, engine: &mut Engine, token: u32, status: &st
     assert!(engine.on_answer(host, token, 1, body.len()), "one of ours");
     see_to(host, engine);
     engine.send_waiting(host);
-    see_to(host, engine);
 }
 
 /// A call that came to nothing: no headers at all.

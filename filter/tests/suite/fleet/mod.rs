@@ -93,8 +93,13 @@ impl Vm {
 
     /// Time passes, here and at the counter, and the VM ticks once at its end.
     pub(crate) fn tick(&mut self, ms: u64, counter: &mut FakeCounter) {
-        self.host.advance(ms);
         counter.now_ms += ms;
+        self.tick_too(ms, counter);
+    }
+
+    /// The same when the counter's time has passed already, with another VM's.
+    pub(crate) fn tick_too(&mut self, ms: u64, counter: &mut FakeCounter) {
+        self.host.advance(ms);
         self.engine.on_tick(&self.host);
         see_to(&self.host, &mut self.engine);
         counter.serve(&self.host, &mut self.engine);

@@ -29,12 +29,12 @@ fn two_proxies_learn_of_each_other() {
     assert_eq!(through(&mut one, 4), 4);
     assert_eq!(through(&mut two, 4), 4);
     one.tick(100, &mut counter);
-    two.tick(0, &mut counter);
+    two.tick_too(100, &mut counter);
     // Two has heard of all eight, one only of its own four.
     assert_eq!(through(&mut two, 4), 2);
     assert_eq!(through(&mut one, 1), 1);
     two.tick(100, &mut counter);
-    one.tick(0, &mut counter);
+    one.tick_too(100, &mut counter);
     assert_eq!(counter.used("api"), 11, "over by what one admitted before it had heard");
     assert_eq!(through(&mut one, 5), 0);
     assert_eq!(through(&mut two, 5), 0);
@@ -51,7 +51,7 @@ fn the_workers_of_a_proxy_share_what_they_know() {
     }
     assert!(matches!(one.request("ana"), Came::Denied));
     one.tick(100, &mut counter);
-    two.tick(0, &mut counter);
+    two.tick_too(100, &mut counter);
     assert_eq!(counter.used("api"), 10, "each reports its own");
     assert!(matches!(two.request("ana"), Came::Denied));
 }
@@ -107,4 +107,34 @@ fn a_vm_that_starts_knows_the_clock_that_its_proxy_has_learned() {
     one.tick(100, &mut counter);
     let mut two = one.sibling();
     assert!(matches!(two.request("ana"), Came::Denied), "before it has heard of the counter itself");
+}
+
+/// Found end to end: keys that are used at different times must not each make a call of their own.
+#[test]
+fn all_keys_of_an_interval_travel_in_one_call() {
+    let mut counter = counter();
+    let mut vm = Vm::new(&config(r#"{ "mode": "sync", "sync_every": "200ms" }"#, ""));
+    for tick in 0..20 {
+        for key in 0..4 {
+            vm.request(&format!("key-{tick}-{key}"));
+            vm.host.advance(7);
+            counter.now_ms += 7;
+        }
+        vm.tick(72, &mut counter);
+    }
+    assert!(counter.senders.len() <= 11, "{} calls in 10 intervals", counter.senders.len());
+    vm.tick(200, &mut counter);
+    assert_eq!(counter.used("api"), 80);
+}
+
+/// Found by the simulation: what is decided in the callback of the first answer goes by the clock that it told.
+#[test]
+fn the_first_answer_sets_the_clock_before_anything_is_decided_by_it() {
+    let mut counter = counter();
+    counter.now_ms += 3 * 3_600_000;
+    let exact =
+        r#", { "name": "exact", "key": ["client_ip"], "limits": ["100/1h"], "global": { "mode": "exact" } }"#;
+    let mut vm = Vm::new(&config(r#"{ "mode": "sync" }"#, exact));
+    let admitted = (0..30).filter(|_| vm.admits("ana", &mut counter)).count();
+    assert_eq!(admitted, 10);
 }

@@ -10,10 +10,12 @@ use crate::markdown;
 #[path = "../../../../core/examples/plots/charts.rs"]
 mod charts;
 
-pub(crate) const GUIDES: [&str; 5] = [
+pub(crate) const GUIDES: [&str; 7] = [
     "docs/rules.md",
     "docs/algorithms.md",
     "docs/clients.md",
+    "docs/global.md",
+    "docs/scale.md",
     "docs/observability.md",
     "docs/troubleshooting.md",
 ];
@@ -98,7 +100,7 @@ fn every_message_of_the_filter_is_in_troubleshooting() {
     let patterns: Vec<String> =
         [messages("## In Envoy's log"), messages("## The config is refused")].concat();
     let (mut checked, mut missing) = (0, Vec::new());
-    for file in ["abi.rs", "engine.rs", "table.rs"] {
+    for file in ["abi.rs", "engine.rs", "table.rs", "fleet/mod.rs", "fleet/landing.rs"] {
         let source = repository::text(&format!("filter/src/{file}")).unwrap();
         for literal in spoken(&source) {
             if !patterns.iter().any(|pattern| fits(pattern, &literal)) {
@@ -116,7 +118,7 @@ fn every_message_of_the_filter_is_in_troubleshooting() {
 #[test]
 fn what_troubleshooting_quotes_is_said_somewhere() {
     let mut said = String::new();
-    for directory in ["filter/src", "config-schema/src", "core/src"] {
+    for directory in ["filter/src", "filter/src/fleet", "config-schema/src", "core/src"] {
         for entry in fs::read_dir(repository::root().join(directory)).expect("sources") {
             // A directory of tests, perhaps.
             said.push_str(&fs::read_to_string(entry.expect("an entry").path()).unwrap_or_default());
@@ -166,15 +168,8 @@ fn fits(pattern: &str, message: &str) -> bool {
 /// The texts that are logged or displayed, with `…` for what is filled in.
 fn spoken(source: &str) -> Vec<String> {
     let source = flat(source);
-    let openings = [
-        "log::error!(\"",
-        "log::warn!(\"",
-        "log::info!(\"",
-        "write!( f, \"",
-        "write!(f, \"",
-        "format!( \"",
-        "NotYet( \"",
-    ];
+    let openings =
+        ["log::error!(\"", "log::warn!(\"", "log::info!(\"", "write!( f, \"", "write!(f, \"", "format!( \""];
     let mut texts = Vec::new();
     for opening in openings {
         for rest in source.split(opening).skip(1) {

@@ -1,0 +1,164 @@
+//! What the oracle knows of requests that a proxy admits on its own view of the fleet and reports later.
+//!
+//! A proxy knows what it has admitted itself, and of the others what the counter had heard of them when it last
+//! answered this proxy. An admission is charged between the time it was made and the time it was reported.
+
+use crate::fleet::Circumstances;
+use crate::moments::missing;
+use crate::oracle::Decision;
+use crate::spec::{Algorithm, Limit};
+use crate::windows::weighted;
+use std::collections::BTreeMap;
+
+/// How long an admission is kept beyond all that can depend on it.
+const KEPT_MS: u64 = 60_000;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admission {
+    proxy: usize,
+    vm: (usize, u64),
+    step: u64,
+    earliest_ms: u64,
+    latest_ms: u64,
+    /// The step and the time at which the counter heard of it.
+    reported: Option<(u64, u64)>,
+    is_excused: bool,
+}
+
+/// The requests of one key that a rule of the fleet has admitted.
+#[derive(Debug, Default)]
+pub(crate) struct Admissions {
+    all: Vec<Admission>,
+    /// By proxy: when it was told, and as of which step of the counter.
+    seen: BTreeMap<usize, Vec<(u64, u64)>>,
+    /// By proxy: when it lost its shared data.
+    lost: BTreeMap<usize, u64>,
+    /// How late a report came at most.
+    pub(crate) lag_ms_max: u64,
+}
+
+impl Admissions {
+    pub(crate) fn add(&mut self, decision: &Decision, how: Circumstances, is_excused: bool) {
+        self.all.retain(|old| old.latest_ms + KEPT_MS >= decision.end_ms);
+        self.all.push(Admission {
+            proxy: how.proxy,
+            vm: how.vm,
+            step: how.began_step,
+            earliest_ms: decision.read_ms.unwrap_or(decision.end_ms),
+            latest_ms: decision.end_ms,
+            reported: None,
+            is_excused,
+        });
+    }
+
+    /// The counter hears of so many of a VM's admissions: of the oldest.
+    pub(crate) fn report(&mut self, vm: (usize, u64), n: u64, step: u64, now_ms: u64) {
+        let unreported = self.all.iter_mut().filter(|one| one.vm == vm && one.reported.is_none());
+        for one in unreported.take(n as usize) {
+            one.reported = Some((step, now_ms));
+            self.lag_ms_max = self.lag_ms_max.max(now_ms.saturating_sub(one.latest_ms));
+        }
+    }
+
+    /// A proxy is told what the counter knew at a step.
+    pub(crate) fn see(&mut self, proxy: usize, step: u64, heard_step: u64) {
+        self.seen.entry(proxy).or_default().push((step, heard_step));
+    }
+
+    pub(crate) fn excuse(&mut self, which: impl Fn(&Admission) -> bool) {
+        self.all.iter_mut().filter(|one| which(one)).for_each(|one| one.is_excused = true);
+    }
+
+    pub(crate) fn lose_unreported(&mut self, vm: (usize, u64)) {
+        self.excuse(|one| one.vm == vm && one.reported.is_none());
+    }
+
+    pub(crate) fn lose_view(&mut self, step: u64, proxy: usize) {
+        self.seen.remove(&proxy);
+        self.lost.insert(proxy, step);
+        self.excuse(|one| one.proxy == proxy && one.reported.is_none());
+    }
+
+    /// What a proxy must know when a request comes.
+    fn known(&self, how: Circumstances) -> impl Iterator<Item = &Admission> {
+        let told = self.seen.get(&how.proxy).into_iter().flatten();
+        let as_of = told.filter(|(step, _)| *step < how.began_step).map(|(_, heard)| *heard).max();
+        let lost_step = self.lost.get(&how.proxy).copied().unwrap_or(0);
+        self.all.iter().filter(move |one| {
+            let is_reported = one.reported.is_some_and(|(step, _)| Some(step) <= as_of);
+            !one.is_excused && (is_reported || one.proxy == how.proxy && one.step > lost_step)
+        })
+    }
+
+    /// By how much the fleet is over; an error if the proxy is over on what it knows.
+    pub(crate) fn judge(
+        &self,
+        decision: &Decision,
+        how: Circumstances,
+        limits: &[Limit],
+        shift: impl Fn(&Limit) -> u64,
+        is_excused: bool,
+    ) -> Result<u64, String> {
+        let mut over_max = 0;
+        for limit in limits {
+            let known: Vec<&Admission> = self.known(how).collect();
+            let used = used_at_least(&known, decision, limit, shift(limit));
+            if !is_excused && used.is_some_and(|used| used + 1 > limit.capacity()) {
+                let used = used.unwrap_or(0);
+                return Err(format!("over the limit on what the proxy knows: {limit}, {used} used"));
+            }
+            let all: Vec<&Admission> = self.all.iter().collect();
+            let used = used_at_least(&all, decision, limit, shift(limit)).unwrap_or(0);
+            over_max = over_max.max((used + 1).saturating_sub(limit.capacity()));
+        }
+        Ok(over_max)
+    }
+
+    /// The most that anybody can think is used, as of when the request came.
+    pub(crate) fn used_at_most(&self, decision: &Decision, limit: &Limit, shift_ms: u64) -> u64 {
+        let at_ms = decision.read_ms.unwrap_or(decision.end_ms);
+        let charged_ms = |one: &Admission| one.reported.map_or(decision.end_ms, |(_, at_ms)| at_ms);
+        // A window's edge may lie between; the one before counts whole then, and no less otherwise.
+        let since_ms = match limit.algorithm {
+            Algorithm::FixedWindow => at_ms - (at_ms + shift_ms) % limit.window_ms,
+            _ => at_ms.saturating_sub(2 * limit.span_ms()),
+        };
+        self.all.iter().filter(|one| charged_ms(one).max(one.latest_ms) >= since_ms).count() as u64
+    }
+}
+
+/// What of these is certainly used at a decision's end; nothing can be told across a window's edge.
+fn used_at_least(all: &[&Admission], decision: &Decision, limit: &Limit, shift_ms: u64) -> Option<u64> {
+    let window = |at_ms: u64| (at_ms + shift_ms) / limit.window_ms;
+    let charged_ms =
+        |one: &Admission| one.reported.map_or(one.latest_ms, |(_, at_ms)| at_ms.max(one.latest_ms));
+    let end_ms = decision.end_ms;
+    match limit.algorithm {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            let made = all.iter().map(|one| one.earliest_ms).collect();
+            Some(missing(made, limit.requests, limit.window_ms, end_ms + 1))
+        }
+        Algorithm::SlidingLog | Algorithm::SlidingBuckets => {
+            Some(all.iter().filter(|one| one.earliest_ms + limit.window_ms > end_ms).count() as u64)
+        }
+        Algorithm::FixedWindow | Algorithm::SlidingWindow => {
+            let now = window(end_ms);
+            if decision.read_ms.is_some_and(|read_ms| window(read_ms) != now) {
+                return None;
+            }
+            let whole = |number: u64| {
+                let is_in = |one: &&&Admission| {
+                    window(one.earliest_ms) == number && window(charged_ms(one)) == number
+                };
+                all.iter().filter(is_in).count() as u64
+            };
+            let before = match limit.algorithm {
+                Algorithm::SlidingWindow => {
+                    weighted(whole(now - 1), limit.window_ms, (end_ms + shift_ms) % limit.window_ms)
+                }
+                _ => 0,
+            };
+            Some(whole(now) + before)
+        }
+    }
+}
