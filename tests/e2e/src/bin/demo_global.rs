@@ -80,7 +80,9 @@ async fn run(once: bool) -> Result<(), Fault> {
     told(&fleet).await?;
     let rows = phase(&fleet, 2, limit).await?;
     assert_held(&rows, &[0, limit])?;
-    println!("What it had counted before it was killed (ana, ben) is gone: it keeps counts in memory. On Redis");
+    println!(
+        "What it had counted before it was killed (ana, ben) is gone: it keeps counts in memory. On Redis"
+    );
     println!("(tidegate serve --store redis://…) they stay.\n");
     if !once {
         for envoy in fleet.envoys() {

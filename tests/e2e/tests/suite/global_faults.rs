@@ -209,7 +209,10 @@ async fn lease_with_closed_is_never_over() {
 }
 
 fn limits(how: &Value) -> Value {
-    config(HURRIED, &[global("limited", "/limited", LIMIT, how.clone()), global("warm", "/warm", 100_000, exact())])
+    config(
+        HURRIED,
+        &[global("limited", "/limited", LIMIT, how.clone()), global("warm", "/warm", 100_000, exact())],
+    )
 }
 
 /// Load on every proxy, on one key.
