@@ -24,24 +24,24 @@ async fn a_counter_that_dies_and_comes_back_is_told_what_passed_meanwhile() {
     let (fleet, relay, mut counter) = relayed(limits(&exact()), 2).await;
     let envoys = fleet.envoys();
     all_know_each_other(envoys).await;
-    let forgotten = admitted_together(envoys, 8, 30, "/", "ana").await;
+    let forgotten = admitted_together(envoys, 8, 30, "/limited", "ana").await;
     assert_eq!(forgotten, 60);
 
     counter.kill().unwrap();
     let from = relay.call_count();
-    let meanwhile = admitted_by(envoys, 8, LIMIT / 2 + 50, "/", "ana").await;
+    let meanwhile = admitted_by(envoys, 8, LIMIT / 2 + 50, "/limited", "ana").await;
     assert_eq!(meanwhile, [LIMIT / 2, LIMIT / 2], "each its share");
     for envoy in envoys {
-        metric_is_at_least(envoy, "tidegate_fallbacks", (LIMIT / 2 + 50) as u64).await;
+        metric_is_at_least(envoy, "tidegate_fallbacks", (LIMIT / 2) as u64).await;
     }
-    let some = admitted_by(envoys, 8, 25, "/", "ben").await;
+    let some = admitted_by(envoys, 8, 25, "/limited", "ben").await;
     assert_eq!(some, [25, 25], "less than their shares");
 
     counter.restart().await.unwrap();
     charged_since(&[&relay], from, LIMIT + 50).await;
-    assert_eq!(admitted_together(envoys, 8, 50, "/", "ana").await, 0, "the shares were all of it");
+    assert_eq!(admitted_together(envoys, 8, 50, "/limited", "ana").await, 0, "the shares were all of it");
     assert_eq!(
-        admitted_together(envoys, 16, LIMIT, "/", "ben").await,
+        admitted_together(envoys, 16, LIMIT, "/limited", "ben").await,
         LIMIT - 50,
         "what was told is counted once"
     );
@@ -70,7 +70,7 @@ async fn a_counter_that_dies_under_load_fails_no_request() {
     let forgotten = charged_before_the_last(&relay.calls_from(from));
     println!("the counter died under load: {admitted} of {LIMIT} admitted, {forgotten} forgotten");
     assert!(admitted <= forgotten + 2 * LIMIT, "{admitted} with {forgotten} forgotten");
-    assert_eq!(admitted_together(fleet.envoys(), 8, 50, "/", "ana").await, 0);
+    assert_eq!(admitted_together(fleet.envoys(), 8, 50, "/limited", "ana").await, 0);
     assert_all_healthy(fleet.envoys()).await;
 }
 
@@ -96,7 +96,7 @@ async fn a_redis_that_dies_under_load_fails_no_request() {
     // What was forgotten is at most the limit, and so are the shares.
     assert!(admitted <= 3 * LIMIT, "{admitted}");
     poll::until("no more to be admitted", async || {
-        match admitted_together(fleet.envoys(), 8, 50, "/", "ana").await {
+        match admitted_together(fleet.envoys(), 8, 50, "/limited", "ana").await {
             0 => Ok(()),
             more => Err(Fault::new(format!("{more} more"))),
         }
@@ -113,11 +113,11 @@ async fn a_proxy_that_was_cut_off_tells_what_it_admitted() {
     let (fleet, links, relay, _counter) = linked(limits(&exact())).await;
     let envoys = fleet.envoys();
     all_know_each_other(envoys).await;
-    let mut admitted = admitted_together(envoys, 8, 30, "/", "ana").await;
+    let mut admitted = admitted_together(envoys, 8, 30, "/limited", "ana").await;
     for way in [Way::Cut, Way::Frozen] {
         links[0].set(way);
         let before = envoys[0].metric("tidegate_fallbacks").await.unwrap();
-        let apart = admitted_by(envoys, 8, 40, "/", "ana").await;
+        let apart = admitted_by(envoys, 8, 40, "/limited", "ana").await;
         assert_eq!(apart, [40, 40], "{way:?}: below the share, and below the limit");
         metric_is_at_least(&envoys[0], "tidegate_fallbacks", before + 40).await;
         admitted += 80;
@@ -126,7 +126,7 @@ async fn a_proxy_that_was_cut_off_tells_what_it_admitted() {
     }
     assert!(links[0].cuts() > 0);
     assert_eq!(envoys[1].metric("tidegate_fallbacks").await.unwrap(), 0, "the other proxy noticed nothing");
-    admitted += admitted_together(envoys, 16, LIMIT, "/", "ana").await;
+    admitted += admitted_together(envoys, 16, LIMIT, "/limited", "ana").await;
     assert_eq!(admitted, LIMIT, "all is counted, once");
     assert_all_healthy(envoys).await;
 }
@@ -137,7 +137,7 @@ async fn a_proxy_that_is_cut_off_keeps_to_its_share() {
     let (fleet, links, _relay, _counter) = linked(limits(&exact())).await;
     all_know_each_other(fleet.envoys()).await;
     links[0].set(Way::Cut);
-    let apart = admitted_by(fleet.envoys(), 16, LIMIT + 50, "/", "ana").await;
+    let apart = admitted_by(fleet.envoys(), 16, LIMIT + 50, "/limited", "ana").await;
     assert_eq!(apart, [LIMIT / 2, LIMIT], "a share here, all of it there");
     assert!(links[0].cuts() > 0);
     assert_all_healthy(fleet.envoys()).await;
@@ -154,13 +154,13 @@ async fn answers_that_are_lost_count_once() {
     for round in 0..5 {
         relay.set(Script::Lose);
         let before = relay.call_count();
-        admitted += admitted_together(envoys, 8, 15, "/", "ana").await;
+        admitted += admitted_together(envoys, 8, 15, "/limited", "ana").await;
         assert!(relay.call_count() > before, "round {round}: some answers should have been lost");
         relay.set(Script::Pass);
         charged_since(&[&relay], 0, admitted).await;
     }
     assert_eq!(admitted, 150, "all of them below the share");
-    admitted += admitted_together(envoys, 16, LIMIT, "/", "ana").await;
+    admitted += admitted_together(envoys, 16, LIMIT, "/limited", "ana").await;
     assert_eq!(admitted, LIMIT);
     for envoy in envoys {
         assert!(envoy.metric("tidegate_counter_failures").await.unwrap() >= 5);
@@ -176,11 +176,11 @@ async fn lease_with_closed_is_never_over() {
     let envoys = fleet.envoys();
     let mut admitted = 0;
     for way in [Way::Cut, Way::Frozen] {
-        admitted += admitted_together(envoys, 8, 40, "/", "ana").await;
+        admitted += admitted_together(envoys, 8, 40, "/limited", "ana").await;
         links[0].set(way);
         let before = envoys[0].metric("tidegate_fallbacks").await.unwrap();
         poll::until("the grants of the proxy that is cut off to be spent or over", async || {
-            let apart = admitted_by(envoys, 8, 10, "/", "ana").await;
+            let apart = admitted_by(envoys, 8, 10, "/limited", "ana").await;
             admitted += apart.iter().sum::<usize>();
             if apart[0] == 0 { Ok(()) } else { Err(Fault::new(format!("{apart:?}"))) }
         })
@@ -192,7 +192,7 @@ async fn lease_with_closed_is_never_over() {
     }
     // What was granted and not told of counts as spent, so all of the limit need not be left.
     poll::until("the proxy to be back, or the limit to be used up", async || {
-        let more = admitted_by(envoys, 8, 50, "/", "ana").await;
+        let more = admitted_by(envoys, 8, 50, "/limited", "ana").await;
         admitted += more.iter().sum::<usize>();
         if more[0] > 0 || admitted >= LIMIT * 9 / 10 {
             Ok(())
@@ -202,14 +202,17 @@ async fn lease_with_closed_is_never_over() {
     })
     .await
     .unwrap();
-    admitted += admitted_together(envoys, 16, LIMIT, "/", "ana").await;
+    admitted += admitted_together(envoys, 16, LIMIT, "/limited", "ana").await;
     println!("lease with closed, cut off twice: {admitted} of {LIMIT}");
     assert!(admitted <= LIMIT, "{admitted}");
     assert_all_healthy(envoys).await;
 }
 
 fn limits(how: &Value) -> Value {
-    config(HURRIED, &[global("limited", "/", LIMIT, how.clone()), global("warm", "/warm", 100_000, exact())])
+    config(
+        HURRIED,
+        &[global("limited", "/limited", LIMIT, how.clone()), global("warm", "/warm", 100_000, exact())],
+    )
 }
 
 /// Load on every proxy, on one key.
@@ -217,7 +220,7 @@ struct Load(Vec<Background>);
 
 impl Load {
     fn start(fleet: &Fleet) -> Self {
-        let start = |address| Background::start(address, 2, |_| keyed("/", "ana"));
+        let start = |address| Background::start(address, 2, |_| keyed("/limited", "ana"));
         Self(fleet.addresses().into_iter().map(start).collect())
     }
 

@@ -187,11 +187,11 @@ fn limits_in(window: &Value, requests: usize) -> Value {
     config(PATIENT, &[rule])
 }
 
-/// Waits until so many old listeners are on their way out.
-async fn draining(envoy: &Envoy, listeners: u64) {
-    poll::until(&format!("{listeners} listeners to drain"), async || {
-        match envoy.counter("listener_manager.total_listeners_draining").await? {
-            seen if seen == listeners => Ok(()),
+/// Waits until so many old filter chains are on their way out: Envoy keeps a listener of which only these change.
+async fn draining(envoy: &Envoy, chains: u64) {
+    poll::until(&format!("{chains} filter chains to drain"), async || {
+        match envoy.counter("listener_manager.total_filter_chains_draining").await? {
+            seen if seen == chains => Ok(()),
             seen => Err(Fault::new(seen.to_string())),
         }
     })
