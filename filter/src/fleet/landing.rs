@@ -188,6 +188,9 @@ impl Fleet {
             for case in cases.iter().filter(|case| !case.judged.is_refused()) {
                 self.outbox.refund(Refund::whole(&case.ask, &case.judged), &mut books.metrics);
             }
+            for case in cases.iter().filter(|case| case.judged.is_refused()) {
+                self.leases.refused(case, clock);
+            }
             self.book_denied(&cases, clock, &mut books.metrics);
             books.refuse(&cases, clock)
         };

@@ -32,8 +32,9 @@ const CHUNKS_IN_REST: u64 = 4;
 const TICKS_AHEAD: u64 = 4;
 /// A lease without demand is forgotten after so many ticks.
 const IDLE_TICKS_MAX: u32 = 50;
-/// For how long an exhausted limit is not asked again, at most.
-const EXHAUSTED_MS_MAX: u64 = 5_000;
+/// For how long an exhausted limit is not asked for a chunk again, at most: a little longer than a denial is
+/// remembered, so that a request that asks again is the only one.
+const EXHAUSTED_MS_MAX: u64 = 5_500;
 
 /// The key, the variant of the rule, the plan.
 type LeaseKey = (u64, u32, usize);
@@ -133,7 +134,9 @@ impl Leases {
             lease.idle_ticks = if lease.wanted == 0 { lease.idle_ticks.saturating_add(1) } else { 0 };
             lease.wanted_per_tick = lease.wanted.max(faded);
             lease.wanted = 0;
-            lease.is_hungry |= lease.left < lease.wanted_per_tick.saturating_mul(2);
+            let is_wanted = lease.wanted_per_tick > 0;
+            let is_short = lease.left < lease.wanted_per_tick.saturating_mul(2);
+            lease.is_hungry = is_wanted && (lease.is_hungry || is_short);
             lease.give_back(host, clock, clock.monotonic, outbox, metrics);
         }
         self.0.retain(|_, lease| lease.idle_ticks < IDLE_TICKS_MAX || lease.held.iter().any(Option::is_some));
@@ -217,6 +220,14 @@ impl Leases {
             lease.hold(held, &grants);
         }
         lease.hear(outcomes, clock);
+    }
+
+    /// The counter has refused a request: there is nothing to grant either.
+    pub(crate) fn refused(&mut self, case: &Case, clock: &Clock) {
+        if let Some(lease) = self.0.get_mut(&key(&case.ask)) {
+            let outcomes: Vec<Outcome> = case.judged.outcomes().copied().collect();
+            lease.hear(&outcomes, clock);
+        }
     }
 
     /// What came of an ask for a chunk is not known, or it was never made.

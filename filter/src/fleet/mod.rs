@@ -38,8 +38,9 @@ use waiting::{Slip, Waiter};
 const WAITERS_PER_CALL_MAX: usize = 32;
 /// Requests that wait at once in one VM; one more is decided without the counter.
 const WAITERS_MAX: usize = 1_024;
-/// A VM that has nothing to say asks the counter this often.
-const POLL_MS: u64 = 5_000;
+/// A VM that has nothing to say asks the counter this often. A little less often than a denial is forgotten: a request
+/// that asks again then saves the poll.
+const POLL_MS: u64 = 5_200;
 /// How often a VM that leases looks after its grants.
 const LEASE_TICK_MS: u64 = 100;
 /// A failed call is made again for so long: a little less than the counter remembers it.

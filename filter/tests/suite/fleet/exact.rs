@@ -140,7 +140,7 @@ fn rules_that_the_counter_switches_off_stop_with_the_next_reply() {
     let admitted = (0..20).filter(|_| vm.admits("ana", &mut counter)).count();
     assert_eq!(admitted, 9, "only the rule of the fleet denies any more");
     counter.rules_off = vec!["api".into()];
-    vm.tick(5_000, &mut counter);
+    vm.tick(5_200, &mut counter);
     let admitted = (0..20).filter(|_| vm.admits("ana", &mut counter)).count();
     assert_eq!(admitted, 2, "the poll of an idle VM brought the news, and local counts again");
 }

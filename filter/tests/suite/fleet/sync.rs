@@ -86,7 +86,7 @@ fn an_exhausted_limit_needs_no_calls_but_the_poll() {
     }
     vm.tick(100, &mut counter);
     let calls = counter.senders.len();
-    for _ in 0..49 {
+    for _ in 0..51 {
         assert!(matches!(vm.request("ana"), Came::Denied));
         vm.tick(100, &mut counter);
     }
