@@ -35,7 +35,7 @@ pub struct Overshoot {
     /// How many more it admitted when all was told.
     pub admitted_afterwards: usize,
     /// How many the fleet answered in one interval, about.
-    pub answered_per_interval: f64,
+    pub answered_per_interval: u128,
 }
 
 /// All proxies of a fleet get `limit` requests of one key, as fast as they answer: one alone could use it up.
@@ -58,7 +58,7 @@ pub async fn measure(case: Case, limit: usize) -> Result<Overshoot, Fault> {
 
     let (before, begun) = (relay.call_count(), Instant::now());
     let answers = fleet.hammer(CONNECTIONS_EACH, limit, |_| http::get("/", &[(KEY, b"ana")])).await?;
-    let per_ms = (limit * case.proxies) as f64 / (begun.elapsed().as_secs_f64() * 1e3);
+    let elapsed_ms = begun.elapsed().as_millis().max(1);
     let admitted = answers.count(200);
     told(&relay, (200 * case.proxies + admitted) as u64).await?;
     let reported = Ledger::of(&relay.calls_from(before), RULE, None).charged();
@@ -69,7 +69,7 @@ pub async fn measure(case: Case, limit: usize) -> Result<Overshoot, Fault> {
         admitted,
         reported,
         admitted_afterwards: more.count(200),
-        answered_per_interval: per_ms * case.sync_every_ms as f64,
+        answered_per_interval: (limit * case.proxies) as u128 * u128::from(case.sync_every_ms) / elapsed_ms,
     })
 }
 
@@ -80,12 +80,16 @@ pub fn table(measured: &[Overshoot]) -> String {
     );
     for seen in measured {
         let over = seen.admitted.saturating_sub(seen.limit);
-        let percent = over as f64 * 100.0 / seen.limit as f64;
+        let permille = over * 1_000 / seen.limit;
         let Case { proxies, sync_every_ms } = seen.case;
         let _ = writeln!(
             text,
-            "| {proxies} | {sync_every_ms} ms | {} | {} | {over} ({percent:.1}%) | {:.0} |",
-            seen.limit, seen.admitted, seen.answered_per_interval
+            "| {proxies} | {sync_every_ms} ms | {} | {} | {over} ({}.{}%) | {} |",
+            seen.limit,
+            seen.admitted,
+            permille / 10,
+            permille % 10,
+            seen.answered_per_interval
         );
     }
     text
