@@ -173,13 +173,11 @@ impl Books {
         if self.denials.is_empty() {
             return None;
         }
-        let recalled = |ask: &Ask| Some(Denied::by(ask, self.denials.find(ask, clock)?));
-        let denied = asks.iter().filter(|ask| ask.enforced).find_map(recalled);
-        if let Some(denied) = denied {
-            self.metrics.add_rule(denied.rule.metrics_of, RuleMetric::Denied);
-            return Some(denied);
+        let denied = self.recall_enforced(asks, clock);
+        if denied.is_some() {
+            return denied;
         }
-        asks.retain(|ask| match recalled(ask) {
+        asks.retain(|ask| match recalled(&self.denials, ask, clock) {
             Some(denied) => {
                 self.metrics.add_rule(ask.rule.metrics_of, RuleMetric::ShadowDenied);
                 shadow.get_or_insert(denied);
@@ -188,6 +186,14 @@ impl Books {
             None => true,
         });
         None
+    }
+
+    /// The remembered denial of an ask that is enforced: counted, and nothing else is done about it.
+    pub(crate) fn recall_enforced(&mut self, asks: &[Ask], clock: &Clock) -> Option<Denied> {
+        let mut enforced = asks.iter().filter(|ask| ask.enforced);
+        let denied = enforced.find_map(|ask| recalled(&self.denials, ask, clock))?;
+        self.metrics.add_rule(denied.rule.metrics_of, RuleMetric::Denied);
+        Some(denied)
     }
 
     /// A rule that denies without a look at its limits: counted, and noted where it belongs.
@@ -236,6 +242,10 @@ impl Books {
         }
         denied
     }
+}
+
+fn recalled(denials: &Denials, ask: &Ask, clock: &Clock) -> Option<Denied> {
+    Some(Denied::by(ask, denials.find(ask, clock)?))
 }
 
 /// What an admitted request leaves, and what the access log says of rules in shadow that would have denied it.

@@ -140,6 +140,16 @@ impl Denials {
         }
     }
 
+    /// The counter has lost what it knew, and with it the reasons of what it denied.
+    pub(crate) fn forget_of_fleet(&mut self) {
+        for place in &mut self.places {
+            let home = place.map(|(_, denial)| denial.home);
+            if matches!(home, Some(Home::Counter | Home::Leased | Home::Synced)) {
+                *place = None;
+            }
+        }
+    }
+
     /// Notices that nothing is remembered any more. Called from the tick, not from requests.
     pub(crate) fn forget_ended(&mut self, clock: &Clock) {
         self.filled = self.places.iter().flatten().filter(|(_, denial)| denial.holds(clock)).count();

@@ -108,7 +108,21 @@ impl Fleet {
                 }
             }
         }
+        self.deny_queued(clock, books, &mut done);
         done
+    }
+
+    /// Those who queued meanwhile and ask what was just refused need no call of their own.
+    fn deny_queued(&mut self, clock: &Clock, books: &mut Books, done: &mut Vec<Done>) {
+        self.queue.retain(|waiter| {
+            if waiter.slip.has_left() {
+                return true;
+            }
+            let Some(denied) = books.recall_enforced(&waiter.asked, clock) else { return true };
+            let act = Books::deny(&denied, clock);
+            done.push(Done { stream: waiter.stream, slip: std::rc::Rc::clone(&waiter.slip), act });
+            false
+        });
     }
 
     /// What an answer says to everybody; whether the counter has lost what it knew.
@@ -141,6 +155,8 @@ impl Fleet {
         self.epoch = Some(answer.epoch);
         if is_new {
             books.metrics.add(Metric::CounterEpochs, 1);
+            books.denials.forget_of_fleet();
+            self.leases.forget_exhaustion();
             log::warn!("the counter \"{}\" has lost what it counted", self.counter.cluster);
         }
         is_new

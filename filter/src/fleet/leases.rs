@@ -230,6 +230,14 @@ impl Leases {
         }
     }
 
+    /// The counter has lost what it knew: there is more than it said.
+    pub(crate) fn forget_exhaustion(&mut self) {
+        for lease in self.0.values_mut() {
+            lease.remaining = [u64::MAX; LIMITS_MAX];
+            lease.exhausted_until = Timestamp::from_ms(0);
+        }
+    }
+
     /// What came of an ask for a chunk is not known, or it was never made.
     pub(crate) fn forget_ask(&mut self, ask: &Ask) {
         if let Some(lease) = self.0.get_mut(&key(ask)) {

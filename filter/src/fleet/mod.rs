@@ -323,8 +323,12 @@ impl Fleet {
         clock: &Clock,
         metrics: &mut Metrics,
     ) -> Vec<Waiter> {
-        self.failed(&format!("the proxy would not call it ({status:?})"), clock, metrics);
+        self.not_called(status, clock, metrics);
         self.unload(items, metrics)
+    }
+
+    fn not_called(&mut self, status: Status, clock: &Clock, metrics: &mut Metrics) {
+        self.failed(&format!("the proxy would not call it ({status:?})"), clock, metrics);
     }
 
     /// Puts back what a call carried that counted for nothing.
@@ -399,7 +403,7 @@ impl Fleet {
         self.spoke_at = Some(clock.monotonic);
         match self.dispatch(host, &flight.body, metrics) {
             Ok(token) => flight.under_way = Some((token, clock.monotonic)),
-            Err(status) => self.failed(&format!("the proxy would not call it ({status:?})"), clock, metrics),
+            Err(status) => self.not_called(status, clock, metrics),
         }
         self.flight = Some(flight);
     }

@@ -219,7 +219,6 @@ impl World<'_> {
             if !was_there || !self.rng.chance(DEAD_STREAMS_TAKEN) {
                 return BAD_ARGUMENT;
             }
-            self.tally.count(Happened::DeadStream);
         }
         self.actors[actor].effective = context;
         OK

@@ -76,8 +76,6 @@ pub enum Happened {
     CounterDown,
     /// A client left while its request waited.
     ClientLeft,
-    /// The host turned to a stream that was gone.
-    DeadStream,
     /// An answer came for a plugin that was gone.
     RootGone,
     /// A request was decided without the counter.
@@ -87,7 +85,7 @@ pub enum Happened {
 }
 
 /// Every kind, for the suite's check.
-const ALL: [Happened; 39] = [
+const ALL: [Happened; 38] = [
     Happened::CasMismatch,
     Happened::CasStorm,
     Happened::GiveUp,
@@ -123,7 +121,6 @@ const ALL: [Happened; 39] = [
     Happened::CounterRestart,
     Happened::CounterDown,
     Happened::ClientLeft,
-    Happened::DeadStream,
     Happened::RootGone,
     Happened::FallBack,
     Happened::Shared,

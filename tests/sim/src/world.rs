@@ -27,7 +27,7 @@ const STALL_NS_MAX: u64 = 300 * MS;
 /// What a proxy's monotonic clock shows at the start, at least.
 const BOOTED_NS: u64 = 5_000 * SECOND;
 /// Keys in shared data beside the slots: the marker, the number of VMs, the fleet's clock, what tells the hosts apart.
-const OTHER_KEYS: usize = 4;
+pub(crate) const OTHER_KEYS: usize = 4;
 /// A run that needs more steps hangs: so many, and some for each request, and for each second of each VM.
 const STEPS_MAX: u64 = 5_000_000;
 const STEPS_PER_REQUEST_MAX: u64 = 100;

@@ -75,6 +75,23 @@ fn a_denial_is_remembered_and_costs_no_call() {
     assert_eq!(counter.senders.len(), calls + 1, "five seconds later it is asked again");
 }
 
+#[test]
+fn those_who_queued_behind_a_refusal_need_no_call() {
+    let mut counter = counter();
+    let mut vm = Vm::new(&exact());
+    for _ in 0..10 {
+        assert!(vm.admits("ana", &mut counter));
+    }
+    let calls = counter.senders.len();
+    let waiting: Vec<Came> = (0..20).map(|_| vm.request("ana")).collect();
+    counter.serve(&vm.host, &mut vm.engine);
+    for came in waiting {
+        let Came::Waits(stream, _) = came else { panic!("it waits") };
+        assert!(!vm.came_through(stream));
+    }
+    assert_eq!(counter.senders.len(), calls + 1, "the first was asked for all of them");
+}
+
 const WITH_LOCAL: &str = r#", { "name": "local", "key": ["client_ip"],
     "limits": [{ "requests": 3, "per": "1h", "algorithm": "fixed_window" }] }"#;
 

@@ -1,4 +1,4 @@
-use super::{Came, Vm, config, counter, fail, land};
+use super::{Came, FakeCounter, Vm, config, counter, fail, land};
 use crate::mock::{Call, Fault};
 use tidegate_filter::Status;
 
@@ -148,6 +148,24 @@ fn a_counter_that_lost_its_state_is_noticed() {
     counter.states.clear();
     vm.admits("ana", &mut counter);
     assert_eq!(vm.metric("tidegate_counter_epochs"), 1);
+}
+
+#[test]
+fn what_a_counter_denied_that_lost_its_state_is_forgotten() {
+    for mode in ["exact", "lease", "sync"] {
+        let mut counter = counter();
+        let mut vm = Vm::new(&config(&format!(r#"{{ "mode": "{mode}" }}"#), ""));
+        let admitted =
+            |vm: &mut Vm, counter: &mut FakeCounter| (0..40).filter(|_| vm.admits("ana", counter)).count();
+        assert_eq!(admitted(&mut vm, &mut counter), 10, "{mode}");
+        vm.tick(100, &mut counter);
+        counter.epoch = 8;
+        counter.states.clear();
+        assert_eq!(admitted(&mut vm, &mut counter), 0, "{mode}: nobody has heard of it");
+        assert!(vm.admits("ben", &mut counter));
+        vm.tick(100, &mut counter);
+        assert_eq!(admitted(&mut vm, &mut counter), 10, "{mode}");
+    }
 }
 
 #[test]
