@@ -1,6 +1,7 @@
 //! What a request costs, counted and not measured: host calls by kind, and the interpreter's fuel.
 
 use crate::calls::Call;
+use crate::global_spec::{Global, OnFailure};
 use crate::journey::{Cost, Fate};
 use crate::run::Simulation;
 use crate::scenario::{Arrival, MS, Scenario};
@@ -29,7 +30,7 @@ fn cases() -> Vec<Case> {
         name,
         config,
         request: Request::with_key("a"),
-        requests: 3,
+        requests: 9,
         fate: Fate::Admitted,
     };
     let three_limits = vec![
@@ -52,6 +53,7 @@ fn cases() -> Vec<Case> {
     let mut with_metadata = Config::new(vec![key()]);
     with_metadata.metadata =
         Some(r#"{ "rules": [{ "name": "own", "key": [{ "header": "x-key" }], "limits": ["9/1h"] }] }"#);
+    let of_fleet = |global| Config::new(vec![key().globally(global)]);
     let denied = |name, requests| Case {
         name,
         config: Config::new(vec![Rule::new("key", KEY, vec![Limit::fixed(1, 3_600_000)])]),
@@ -74,6 +76,9 @@ fn cases() -> Vec<Case> {
             ..allowed("the same, and the client leaves", after(401))
         },
         allowed("one rule, and one that the route adds", with_metadata),
+        allowed("`exact`: its call is made, and answered", of_fleet(Global::exact(OnFailure::Share))),
+        allowed("`lease`, with a grant", of_fleet(Global::lease(0, OnFailure::Share))),
+        allowed("`sync`", of_fleet(Global::sync(100, OnFailure::Share))),
         denied("denied", 2),
         denied("denied again", 3),
     ]

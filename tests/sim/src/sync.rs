@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// How long an admission is kept beyond all that can depend on it.
 const KEPT_MS: u64 = 60_000;
+/// How far a proxy's idea of the counter's clock can be ahead of it: an answer tells it to within a round trip.
+const AHEAD_MS_MAX: u64 = 6;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
@@ -154,7 +156,8 @@ fn used_at_least(all: &[&Admission], decision: &Decision, limit: &Limit, shift_m
             };
             let before = match limit.algorithm {
                 Algorithm::SlidingWindow => {
-                    weighted(whole(now - 1), limit.window_ms, (end_ms + shift_ms) % limit.window_ms)
+                    let passed_ms = (end_ms + shift_ms) % limit.window_ms + AHEAD_MS_MAX;
+                    weighted(whole(now - 1), limit.window_ms, passed_ms.min(limit.window_ms))
                 }
                 _ => 0,
             };

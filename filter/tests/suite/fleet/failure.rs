@@ -152,7 +152,7 @@ fn a_counter_that_lost_its_state_is_noticed() {
 
 #[test]
 fn what_a_counter_denied_that_lost_its_state_is_forgotten() {
-    for mode in ["exact", "lease", "sync"] {
+    for mode in ["exact", "lease"] {
         let mut counter = counter();
         let mut vm = Vm::new(&config(&format!(r#"{{ "mode": "{mode}" }}"#), ""));
         let admitted =
