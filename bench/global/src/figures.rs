@@ -10,15 +10,23 @@ pub(crate) struct Turn {
     p99_us: f64,
 }
 
-/// All turns of one case with so many connections.
+/// The median of the rounds, and the least and the most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+/// All turns of one case under one load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     pub(crate) requests: usize,
     pub(crate) calls: u64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-    pub(crate) added_p50_us: f64,
-    pub(crate) added_p99_us: f64,
+    pub(crate) p50_us: Spread,
+    pub(crate) p99_us: Spread,
+    pub(crate) added_p50_us: Spread,
+    pub(crate) added_p99_us: Spread,
 }
 
 impl Turn {
@@ -33,23 +41,26 @@ impl Turn {
 }
 
 impl Figures {
-    /// The medians of the rounds; what is added, round by round, to the same round of the other.
+    /// What is added is the difference to the other's turn of the same round.
     pub(crate) fn new(turns: &[Turn], without: &[Turn]) -> Self {
         let added = |of: fn(&Turn) -> f64| {
-            median(turns.iter().zip(without).map(|(turn, without)| of(turn) - of(without)).collect())
+            Spread::of(turns.iter().zip(without).map(|(turn, without)| of(turn) - of(without)).collect())
         };
         Self {
             requests: turns.iter().map(|turn| turn.requests).sum(),
             calls: turns.iter().map(|turn| turn.calls).sum(),
-            p50_us: median(turns.iter().map(|turn| turn.p50_us).collect()),
-            p99_us: median(turns.iter().map(|turn| turn.p99_us).collect()),
+            p50_us: Spread::of(turns.iter().map(|turn| turn.p50_us).collect()),
+            p99_us: Spread::of(turns.iter().map(|turn| turn.p99_us).collect()),
             added_p50_us: added(|turn| turn.p50_us),
             added_p99_us: added(|turn| turn.p99_us),
         }
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
+impl Spread {
+    fn of(mut values: Vec<f64>) -> Self {
+        values.sort_by(f64::total_cmp);
+        let at = |place: usize| values.get(place).copied().unwrap_or_default();
+        Self { median: at(values.len() / 2), least: at(0), most: at(values.len().saturating_sub(1)) }
+    }
 }

@@ -18,11 +18,10 @@ use tidegate_e2e::fault::Context;
 
 use cases::Case;
 use figures::Turn;
+use load::Load;
 use running::Running;
 
-const ROUNDS: usize = 7;
-/// Connections at once: a machine that is idle otherwise, and one that has no core left.
-const CONNECTIONS: [usize; 2] = [1, 16];
+const ROUNDS: usize = 5;
 /// Each turn begins with some time that does not count: what an Envoy was granted has lapsed while the others had theirs.
 const LEAD_IN: Duration = Duration::from_millis(300);
 const TURN_TIME: Duration = Duration::from_secs(1);
@@ -44,18 +43,18 @@ async fn main() -> ExitCode {
 
 async fn run(file: &str) -> Result<(), Fault> {
     let running = Running::start().await?;
-    // By case and by number of connections.
-    let mut turns = vec![vec![Vec::new(); CONNECTIONS.len()]; Case::ALL.len()];
+    // By load and by case.
+    let mut turns = vec![vec![Vec::new(); Case::ALL.len()]; Load::ALL.len()];
     // The first round warms up.
     for round in 0..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}");
-        for (place, &connections) in CONNECTIONS.iter().enumerate() {
+        for (load, turns) in Load::ALL.into_iter().zip(&mut turns) {
             for step in 0..Case::ALL.len() {
                 // Another begins each time, so that nobody always comes after the same neighbour's afterwork.
                 let case = (round + step) % Case::ALL.len();
-                let turn = measure(&running, case, connections).await?;
+                let turn = measure(&running, case, load).await?;
                 if round > 0 {
-                    turns[case][place].push(turn);
+                    turns[case].push(turn);
                 }
             }
         }
@@ -64,10 +63,10 @@ async fn run(file: &str) -> Result<(), Fault> {
     std::fs::write(file, report::text(&turns)).context(file)
 }
 
-async fn measure(running: &Running, case: usize, connections: usize) -> Result<Turn, Fault> {
+async fn measure(running: &Running, case: usize, load: Load) -> Result<Turn, Fault> {
     let address = running.envoy(case).address();
-    load::run(address, connections, LEAD_IN).await?;
+    load.run(address, LEAD_IN).await?;
     let calls = running.calls(case).await?;
-    let latencies = load::run(address, connections, TURN_TIME).await?;
+    let latencies = load.run(address, TURN_TIME).await?;
     Ok(Turn::new(latencies, running.calls(case).await? - calls))
 }
