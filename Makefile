@@ -180,6 +180,12 @@ sim-costs: wasm ## Write the table of what a request costs anew
 bench-sync: wasm envoy tidegate ## Measure by how much fleets that sync pass their limit; writes docs/global-sync.md
 	@cargo run --quiet --locked --package tidegate-e2e --bin bench_sync -- docs/global-sync.md
 
+.PHONY: bench-global
+bench-global: wasm envoy need-redis ## Measure what each mode adds to a request's latency in a real Envoy; writes docs/global-bench.md
+	@cargo build --quiet --locked --release --package tidegate
+	@cd bench && CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)/bench" TIDEGATE_BIN="$(CARGO_TARGET_DIR)/release/tidegate" \
+		cargo run --quiet --locked --release --package bench-global -- ../docs/global-bench.md
+
 .PHONY: bench-counter
 bench-counter: need-rust need-redis ## Measure the counter on one core beside an echo handler and bare Redis; writes docs/counter-bench.md
 	@cargo build --quiet --locked --release --package tidegate

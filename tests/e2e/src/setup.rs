@@ -32,6 +32,8 @@ pub enum Filter {
     Tidegate(Value),
     /// Envoy's own limiter with this many tokens for all: it tests the harness without Tidegate.
     EnvoysOwn(u32),
+    /// Nothing: what Envoy does by itself, to measure against.
+    Nothing,
 }
 
 /// A part of the listeners' file whose fields a test may set.
@@ -244,8 +246,10 @@ impl Setup {
     }
 
     fn set_filter(&self, listeners: &mut Value) -> Result<(), Fault> {
-        if let Filter::EnvoysOwn(tokens) = self.filter {
-            return set(listeners, FILTER, envoys_own(tokens));
+        match self.filter {
+            Filter::EnvoysOwn(tokens) => return set(listeners, FILTER, envoys_own(tokens)),
+            Filter::Nothing => return remove_filter(listeners),
+            Filter::Example | Filter::Tidegate(_) => {}
         }
         let module = self.module.clone().map_or_else(repository::wasm_module, Ok)?;
         set(listeners, &format!("{PLUGIN}/vm_config/code/local/filename"), json!(module))?;
@@ -317,6 +321,14 @@ fn envoys_own(tokens: u32) -> Value {
             "filter_enforced": all,
         },
     })
+}
+
+fn remove_filter(listeners: &mut Value) -> Result<(), Fault> {
+    let filters = listeners.pointer_mut(FILTERS).and_then(Value::as_array_mut);
+    let filters = filters.filter(|filters| filters.len() == 2);
+    let filters = filters.ok_or_else(|| Fault::new("envoy/ has not two HTTP filters: see setup.rs"))?;
+    filters.remove(0);
+    Ok(())
 }
 
 /// Replaces what is there: a pointer that leads nowhere means that the file has changed its shape.
