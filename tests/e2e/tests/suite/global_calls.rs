@@ -80,27 +80,37 @@ async fn an_exhausted_limit_costs_the_idle_poll(how: Value) {
 /// Load on a few keys for some seconds: calls by the clock, however many requests.
 async fn steady_load_costs_a_call_a_tick(how: Value, tick_ms: u128) {
     const KEYS: usize = 8;
-    const REQUESTS: usize = 12_000;
     let (fleet, relay, _counter) =
         relayed(config(PATIENT, &[global("steady", "/", 10_000_000, how)]), 1).await;
-    let address = fleet.envoys()[0].address();
-    let request = |index: usize| keyed("/", &format!("key-{}", index % KEYS));
-    let warm_up = load::run(address, 8, 2_000, request).await.unwrap();
-    assert_eq!(warm_up.count(200), 2_000);
-
+    let load = Background::start(fleet.envoys()[0].address(), 8, |index: usize| {
+        keyed("/", &format!("key-{}", index % KEYS))
+    });
+    // By then the demand is known.
+    calls_made(&relay, 20).await;
     let (from, begun) = (relay.call_count(), Instant::now());
-    let answers = load::run(address, 8, REQUESTS, request).await.unwrap();
+    calls_made(&relay, from + 30).await;
     let (calls, elapsed) = (relay.calls_from(from), begun.elapsed());
-    assert_eq!(answers.count(200), REQUESTS);
-    println!("{REQUESTS} requests cost {} calls in {} ms", calls.len(), elapsed.as_millis());
+    let tally = load.stop().await.unwrap();
+    let admitted = tally.count(200);
+    assert!(tally.failures.is_empty() && tally.statuses.len() == 1, "{tally:?}");
+    println!("{admitted} requests; {} calls in {} ms", calls.len(), elapsed.as_millis());
     let ticks = usize::try_from(elapsed.as_millis() / tick_ms).expect("a short test");
     for (vm, count) in by_vm(&calls) {
         assert!(count <= ticks + 1, "VM {vm} called {count} times in {elapsed:?}: {calls:#?}");
     }
-    assert!(calls.len() * 10 < REQUESTS, "{} calls", calls.len());
-    all_is_told(&relay, (2_000 + REQUESTS) as u64).await;
+    all_is_told(&relay, admitted as u64).await;
+    assert!(relay.call_count() * 10 < admitted, "{} calls for {admitted}", relay.call_count());
     assert_never_fell_back(fleet.envoys()).await;
     assert_all_healthy(fleet.envoys()).await;
+}
+
+async fn calls_made(relay: &Relay, count: usize) {
+    poll::until(&format!("{count} calls"), async || match relay.call_count() {
+        seen if seen >= count => Ok(()),
+        seen => Err(Fault::new(seen.to_string())),
+    })
+    .await
+    .unwrap();
 }
 
 /// What is charged is what was admitted, when reports have come and unused grants are back.
