@@ -12,7 +12,7 @@ use crate::shared::Flavour;
 use crate::spec::pairs_of;
 use crate::tally::Happened;
 use crate::vm::{Asked, Trap};
-use crate::world::{Event, Failure, World};
+use crate::world::{EPOCH_NS, Event, Failure, World};
 use std::collections::BTreeMap;
 use tidegate_config::wire;
 
@@ -75,6 +75,9 @@ pub(crate) struct Post {
     heard: BTreeMap<(usize, u64), u32>,
 }
 
+/// The body of an answer and what it acknowledges, or a status that is none.
+type Reply = Result<(Vec<u8>, Vec<Acknowledged>), u16>;
+
 impl World<'_> {
     /// A call to the counter begins.
     pub(crate) fn call_counter(
@@ -123,7 +126,7 @@ impl World<'_> {
     /// Once nobody comes any more the network is well again: what was owed can be paid, and the books compared.
     fn is_network_bad(&self) -> bool {
         let last_ns = self.scenario.arrivals.last().map_or(0, |arrival| arrival.at_ns);
-        self.now_ns <= self.started_ns() + last_ns
+        self.now_ns <= EPOCH_NS + last_ns
     }
 
     fn draw_back(&mut self, can_fail: bool) -> Back {
@@ -177,7 +180,7 @@ impl World<'_> {
         if self.now_ns < self.post.down_until_ns {
             self.tally.count(Happened::CounterDown);
             let refused = Answer::refused(self.scenario.flavour);
-            self.send_back(letter, refused);
+            self.send_back(&letter, refused);
             return Ok(());
         }
         let sender = (letter.actor, letter.generation);
@@ -209,12 +212,12 @@ impl World<'_> {
                 Answer { body, is_good: true, acknowledged, ..Answer::of_status(200) }
             }
         };
-        self.send_back(letter, answer);
+        self.send_back(&letter, answer);
         Ok(())
     }
 
-    /// The counter applies a batch, and the oracle sees it. The body of the answer, and what it acknowledges.
-    fn hear(&mut self, letter: &Letter) -> Result<Result<(Vec<u8>, Vec<Acknowledged>), u16>, Failure> {
+    /// The counter applies a batch, and the oracle sees it.
+    fn hear(&mut self, letter: &Letter) -> Result<Reply, Failure> {
         let Some(central) = &mut self.post.central else { return Ok(Err(503)) };
         let Heard { sender, judged, body } = match central.hear(self.now_ns / MS, &letter.body)? {
             Ok(heard) => heard,
@@ -226,7 +229,7 @@ impl World<'_> {
         Ok(Ok((body, self.fleet.hear(self.steps, self.now_ns / MS, vm, sender, &judged))))
     }
 
-    fn send_back(&mut self, letter: Letter, answer: Answer) {
+    fn send_back(&mut self, letter: &Letter, answer: Answer) {
         let proxy = self.actors[letter.actor].proxy;
         if self.is_cut_off(proxy) {
             self.tally.count(Happened::Partition);
@@ -234,7 +237,7 @@ impl World<'_> {
         }
         let way_ns = self.way_ns(self.is_network_bad());
         self.post.count += 1;
-        let Letter { actor, generation, token, .. } = letter;
+        let Letter { actor, generation, token, .. } = *letter;
         self.post.answers.insert(self.post.count, (token, answer));
         self.at(self.now_ns + way_ns, Event::CallAnswered { actor, generation, answer: self.post.count });
     }

@@ -8,7 +8,7 @@ use crate::oracle::{Decision, Subject};
 use crate::scenario::MS;
 use crate::shared::Flavour;
 use crate::tally::Happened;
-use crate::world::{Failure, World};
+use crate::world::{EPOCH_NS, Failure, World};
 
 /// How long a request waits at most beyond two calls: one before it and its own.
 const WAIT_MS_MAX: u64 = 1_500;
@@ -119,7 +119,7 @@ impl World<'_> {
             is_told: self.actors[actor].is_told,
             has_lost_counter: lost,
             began_step: journey.began_step,
-            started_ns: self.started_ns(),
+            started_ns: EPOCH_NS,
         };
         let decision = Decision {
             read_ms: Some(journey.began_ns / MS),
@@ -189,7 +189,7 @@ impl World<'_> {
             Happened::ZoneFull,
             Happened::ForeignValue,
         ];
-        let begun_ms = self.started_ns() / MS;
+        let begun_ms = EPOCH_NS / MS;
         let now_ms = self.now_ns / MS;
         let has_ended = begun_ms / BOOKS_WINDOW_MS != now_ms / BOOKS_WINDOW_MS;
         if has_ended || excuses.iter().any(|what| self.tally.of(*what) > 0) {

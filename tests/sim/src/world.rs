@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 /// Where virtual time begins: any day will do.
-const EPOCH_NS: u64 = 1_800_000_000_000_000_000;
+pub(crate) const EPOCH_NS: u64 = 1_800_000_000_000_000_000;
 /// The longest that a VM stands still while others run. A VM that stood still for longer than a window would
 /// see the past; that is a clock step, which is a fault of its own.
 const STALL_NS_MAX: u64 = 300 * MS;
@@ -345,11 +345,6 @@ impl<'p> World<'p> {
             }
         }
         Ok(())
-    }
-
-    /// When the run began, in true time.
-    pub(crate) const fn started_ns(&self) -> u64 {
-        EPOCH_NS
     }
 
     /// A proxy's clock that nobody sets, in nanoseconds: it drifts as the other does.

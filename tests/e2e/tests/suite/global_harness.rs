@@ -15,8 +15,8 @@ async fn a_counter_forgets_when_it_dies_and_is_back_where_it_was() {
     let mut counter = Counter::in_memory().await.unwrap();
     assert_eq!(taken(&counter.take(&one("ana")).await.unwrap()), (1, 9));
     assert_eq!(taken(&counter.take(&one("ana")).await.unwrap()), (1, 8));
-    let counted = counter.counted().await.unwrap();
-    assert_eq!((counted.batches, counted.taken, counted.refused, counted.failed), (2, 2, 0, 0));
+    let books = counter.counted().await.unwrap();
+    assert_eq!((books.batches, books.taken, books.refused, books.failed), (2, 2, 0, 0));
     let address = counter.address();
     counter.kill().unwrap();
     assert!(TcpStream::connect(address).is_err(), "it is dead");

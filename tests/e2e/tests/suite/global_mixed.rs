@@ -109,8 +109,8 @@ async fn an_update_under_load_keeps_the_limit() {
         .map(|address| Background::start(address, 2, |_| keyed("/counted", "ana")))
         .collect();
     for update in 1..=3 {
-        for proxy in 0..2 {
-            loads[proxy].goes_on(50).await.unwrap();
+        for (proxy, load) in loads.iter().enumerate() {
+            load.goes_on(50).await.unwrap();
             assert_eq!(fleet.envoy(proxy).update(limits(update)).await.unwrap(), Update::Accepted);
         }
     }

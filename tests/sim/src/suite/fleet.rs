@@ -30,9 +30,9 @@ pub(super) fn fleet(flavour: Flavour, limit: Limit, global: Global) -> Scenario 
 }
 
 /// So many requests for one key, at each proxy in turn, with so much time between two.
-pub(super) fn everywhere(scenario: &mut Scenario, at_ms: u64, count: u64, every_us: u64) {
+pub(super) fn everywhere(scenario: &mut Scenario, from_ms: u64, count: u64, every_us: u64) {
     for number in 0..count {
-        let at_ns = at_ms * MS + number * every_us * 1_000;
+        let at_ns = from_ms * MS + number * every_us * 1_000;
         let proxy = number as usize % scenario.proxies;
         scenario.arrivals.push(Arrival { at_ns, proxy, request: Request::with_key("a") });
     }
