@@ -28,8 +28,9 @@ pub(crate) const GRANT_MS_MAX: u64 = 2_000;
 const CHUNKS_IN_LIMIT: u64 = 32;
 /// A chunk is at most one part in so many of each proxy's share of what is left.
 const CHUNKS_IN_REST: u64 = 4;
-/// How many ticks' demand a chunk should last.
-const TICKS_AHEAD: u64 = 4;
+/// How many ticks' demand of this VM a chunk should last, and should at least be left at a tick: other workers spend
+/// from the same grant, and demand comes in bursts.
+const TICKS_AHEAD: u64 = 8;
 /// A lease without demand is forgotten after so many ticks.
 const IDLE_TICKS_MAX: u32 = 50;
 /// For how long an exhausted limit is not asked for a chunk again, at most: a little longer than a denial is
@@ -135,7 +136,7 @@ impl Leases {
             lease.wanted_per_tick = lease.wanted.max(faded);
             lease.wanted = 0;
             let is_wanted = lease.wanted_per_tick > 0;
-            let is_short = lease.left < lease.wanted_per_tick.saturating_mul(2);
+            let is_short = lease.left < lease.wanted_per_tick.saturating_mul(TICKS_AHEAD);
             lease.is_hungry = is_wanted && (lease.is_hungry || is_short);
             lease.give_back(host, clock, clock.monotonic, outbox, metrics);
         }

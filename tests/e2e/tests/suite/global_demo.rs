@@ -26,7 +26,7 @@ async fn once_prints_a_table_for_each_phase_and_ends_well() {
     let together = |client: &str| -> Vec<(usize, usize)> {
         rows_of(client).into_iter().map(|(first, second, denied)| (first + second, denied)).collect()
     };
-    assert_eq!(together("ana"), [(20, 40)], "{text}");
+    assert_eq!(together("ana"), [(20, 40), (20, 40)], "it was forgotten, and so were its denials\n{text}");
     assert_eq!(together("ben"), [(20, 40)], "{text}");
     assert_eq!(rows_of("cleo"), [(10, 10, 40), (0, 0, 60)], "shares, and then told\n{text}");
     assert_eq!(together("dora"), [(20, 40)], "{text}");
