@@ -40,7 +40,8 @@ Connections are kept alive, each sends requests of {KEYS} keys in turn, and neve
 take turns of {turn:.1} s: {ROUNDS} rounds after one to warm up, each with another row first. Before each turn come {lead_in:.1} s that do not
 count, for what was granted has lapsed while others had theirs. Percentiles are those of a turn, and the median of the
 rounds is told; what is added is the median of the differences to \"no filter\" in the same round, and behind it stand the
-least and the most of the rounds. Calls are those to the counter.
+least and the most of the rounds: what lies within another row's range is no difference. Nothing is pinned to a core, so
+the scheduler's choices show, and another run has other numbers. Calls are those to the counter.
 "
     )
 }
@@ -48,12 +49,12 @@ least and the most of the rounds. Calls are those to the counter.
 fn heading(load: Load) -> String {
     match load {
         Load::One => "## 1 connection, as fast as it is answered\n\nWhat the way itself costs.".to_owned(),
-        Load::Paced => format!(
-            "## {CONNECTIONS} connections, {PACED_PER_S} requests/s\n\nThe cores are idle between requests, and have to wake up."
-        ),
+        Load::Paced => {
+            format!("## {CONNECTIONS} connections, {PACED_PER_S} requests/s\n\nThe cores have time to spare.")
+        }
         Load::Full => format!(
-            "## {CONNECTIONS} connections, as fast as they are answered\n\nThe cores are full: latency is mostly queueing \
-             for them, and p99 the scheduler's time slices,\nso the last says little about the filter."
+            "## {CONNECTIONS} connections, as fast as they are answered\n\nThe cores are full: latency is mostly \
+             queueing for them."
         ),
     }
 }

@@ -28,6 +28,8 @@ pub struct Overshoot {
     pub case: Case,
     /// The limit of the one key, in an hour.
     pub limit: usize,
+    /// How many requests the fleet got.
+    pub sent: usize,
     /// How many the fleet admitted.
     pub admitted: usize,
     /// How many of them the counter was told of.
@@ -38,7 +40,8 @@ pub struct Overshoot {
     pub answered_per_interval: u128,
 }
 
-/// All proxies of a fleet get `limit` requests of one key, as fast as they answer: one alone could use it up.
+/// All proxies of a fleet get twice `limit` requests of one key, as fast as they answer: one alone could use it up, and has
+/// to stop by itself.
 pub async fn measure(case: Case, limit: usize) -> Result<Overshoot, Fault> {
     let counter = Counter::in_memory().await?;
     let relay = Relay::to(counter.address()).await?;
@@ -56,27 +59,30 @@ pub async fn measure(case: Case, limit: usize) -> Result<Overshoot, Fault> {
         .await?;
     told(&relay, 200 * case.proxies as u64).await?;
 
+    let sent_each = 2 * limit;
     let (before, begun) = (relay.call_count(), Instant::now());
-    let answers = fleet.hammer(CONNECTIONS_EACH, limit, |_| http::get("/", &[(KEY, b"ana")])).await?;
+    let answers = fleet.hammer(CONNECTIONS_EACH, sent_each, |_| http::get("/", &[(KEY, b"ana")])).await?;
     let elapsed_ms = begun.elapsed().as_millis().max(1);
-    let admitted = answers.count(200);
+    let (sent, admitted) = (sent_each * case.proxies, answers.count(200));
     told(&relay, (200 * case.proxies + admitted) as u64).await?;
     let reported = Ledger::of(&relay.calls_from(before), RULE, None).charged();
     let more = fleet.hammer(CONNECTIONS_EACH, 100, |_| http::get("/", &[(KEY, b"ana")])).await?;
     Ok(Overshoot {
         case,
         limit,
+        sent,
         admitted,
         reported,
         admitted_afterwards: more.count(200),
-        answered_per_interval: (limit * case.proxies) as u128 * u128::from(case.sync_every_ms) / elapsed_ms,
+        answered_per_interval: sent as u128 * u128::from(case.sync_every_ms) / elapsed_ms,
     })
 }
 
 /// A table of Markdown.
 pub fn table(measured: &[Overshoot]) -> String {
     let mut text = String::from(
-        "| proxies | sync_every | limit | admitted | over | answered in one interval, about |\n|---|---|---|---|---|---|\n",
+        "| proxies | sync_every | limit | sent | admitted | over | answered in one interval, about |\n\
+         |---|---|---|---|---|---|---|\n",
     );
     for seen in measured {
         let over = seen.admitted.saturating_sub(seen.limit);
@@ -84,8 +90,9 @@ pub fn table(measured: &[Overshoot]) -> String {
         let Case { proxies, sync_every_ms } = seen.case;
         let _ = writeln!(
             text,
-            "| {proxies} | {sync_every_ms} ms | {} | {} | {over} ({}.{}%) | {} |",
+            "| {proxies} | {sync_every_ms} ms | {} | {} | {} | {over} ({}.{}%) | {} |",
             seen.limit,
+            seen.sent,
             seen.admitted,
             permille / 10,
             permille % 10,
