@@ -28,4 +28,5 @@ pub(crate) const KEEP: &[&str] = &[
 
 /// Exports of ours that take the place of the SDK's: ours, and the name that the host calls. The linker would not have
 /// two of one name.
-pub(crate) const INSTEAD: &[(&str, &str)] = &[("tidegate_on_http_call_response", "proxy_on_http_call_response")];
+pub(crate) const INSTEAD: &[(&str, &str)] =
+    &[("tidegate_on_http_call_response", "proxy_on_http_call_response")];

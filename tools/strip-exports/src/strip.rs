@@ -34,7 +34,8 @@ pub(crate) fn strip(wasm: &[u8], keep: &[&str], instead: &[(&str, &str)]) -> Res
         Module::from_buffer(wasm).map_err(|error| StripError::NotAModule(format!("{error:#}")))?;
 
     for (ours, name) in instead {
-        let id = |name: &str| module.exports.iter().find(|export| export.name == name).map(walrus::Export::id);
+        let id =
+            |name: &str| module.exports.iter().find(|export| export.name == name).map(walrus::Export::id);
         let Some(ours) = id(ours) else { return Err(StripError::Missing(vec![(*ours).to_owned()])) };
         if let Some(theirs) = id(name) {
             module.exports.delete(theirs);
