@@ -117,8 +117,8 @@ fn over_ten_windows_the_mean_of_sync_is_within_two_percent() {
     }
 }
 
-/// Found by the simulation, and not understood yet: a proxy that syncs a sliding window lets a few more pass, less than
-/// two in a hundred, than what it knows allows. When this test fails, that has been mended: let the mean above be
+/// Found by the simulation, and not understood yet: a proxy that syncs a sliding window lets a few more pass, about
+/// five of 300, than what it knows allows. When this test fails, that has been mended: let the mean above be
 /// taken of a sliding window too.
 #[test]
 fn known_weakness_sync_of_a_sliding_window_is_over_by_a_few() {
