@@ -23,7 +23,8 @@ impl Serving {
             command.env_remove(name);
         }
         command.args(["serve", "--listen", "127.0.0.1:0", "--store", &server.url()]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it runs");
+        // What it has to say stands with what the test says.
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("it runs");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
         let address = line.trim_end().strip_prefix("listening on ").and_then(|address| address.parse().ok());

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 /// How often another port is tried if somebody else took the one that was free.
 const PORTS_TRIED_MAX: u32 = 5;
 const START_MAX: Duration = Duration::from_secs(20);
+const LOG: &str = "log";
 
 /// A server that ends with the test.
 pub(crate) struct Server {
@@ -56,7 +57,7 @@ impl Server {
         for _ in 0..PORTS_TRIED_MAX {
             let port = free_port();
             let mut child = spawn(port, &args, dir.path());
-            if comes_up(&mut child, port) {
+            if comes_up(&mut child, dir.path()) {
                 return Self { port, child, args, dir };
             }
             let _ = child.kill();
@@ -82,7 +83,7 @@ impl Server {
     /// Starts it again where it was, with what it had on disk.
     pub(crate) fn restart(&mut self) {
         self.child = spawn(self.port, &self.args, self.dir.path());
-        assert!(comes_up(&mut self.child, self.port), "redis-server comes back");
+        assert!(comes_up(&mut self.child, self.dir.path()), "redis-server comes back");
     }
 
     /// Stops it without telling anybody: connections stay, answers do not come.
@@ -127,8 +128,9 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().expect("bound").port()
 }
 
+/// Each start writes its log anew, so that what stands there was said by this one.
 fn spawn(port: u16, args: &[String], dir: &Path) -> Child {
-    let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).expect("a log");
+    let log = std::fs::File::create(dir.join(LOG)).expect("a log");
     Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
         .arg("--dir")
@@ -141,14 +143,16 @@ fn spawn(port: u16, args: &[String], dir: &Path) -> Child {
         .expect("redis-server starts; `tools/setup.sh redis` installs it")
 }
 
-/// Whether it takes connections before long; not if it ends.
-fn comes_up(child: &mut Child, port: u16) -> bool {
+/// Whether it takes connections before long, by its own word: whoever else has the port would answer a connection
+/// too, be it another server or, on a port that nobody listens on yet, the connection itself.
+fn comes_up(child: &mut Child, dir: &Path) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < START_MAX {
         if child.try_wait().expect("it can be asked").is_some() {
             return false;
         }
-        if std::net::TcpStream::connect(("127.0.0.1", port)).is_ok() {
+        let log = std::fs::read_to_string(dir.join(LOG)).expect("its log");
+        if log.to_lowercase().contains("ready to accept connections") {
             return true;
         }
         std::thread::sleep(Duration::from_millis(10));
