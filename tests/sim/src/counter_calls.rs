@@ -226,7 +226,7 @@ impl World<'_> {
         let since_us = self.now_ns / US % 1_000_000_000;
         self.trace.add(|| format!("{since_us:>10} us  counter   {sender:?} {judged:?}"));
         let vm = (letter.actor, letter.generation);
-        Ok(Ok((body, self.fleet.hear(self.steps, self.now_ns / MS, vm, sender, &judged))))
+        Ok(Ok((body, self.fleet.hear(self.now_ns / MS, vm, sender, &judged))))
     }
 
     fn send_back(&mut self, letter: &Letter, answer: Answer) {

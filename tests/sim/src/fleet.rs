@@ -31,7 +31,7 @@ pub(crate) const BOOKS_WINDOW_MS: u64 = 60_000;
 /// A rule and a key, as the counter knows them.
 type Party = (String, Vec<u8>);
 
-/// A report that the counter has heard: whose, and at which step.
+/// A report that the counter has heard: whose, and which of the counter's batches it was.
 pub(crate) type Acknowledged = (Party, u64);
 
 /// How a request was decided.
@@ -69,8 +69,10 @@ struct Counter {
 #[derive(Default)]
 pub(crate) struct Fleet {
     counters: BTreeMap<Party, Counter>,
-    /// Batches that the counter has heard, and when.
+    /// Batches that the counter has heard, and which in its order each was. Steps would not tell: the counter may
+    /// hear several between two of them.
     heard: BTreeMap<(u64, u32, u64), u64>,
+    batches: u64,
     /// Proxies in which a fault has hit what is done for all: what they know is not certain any more.
     unsure: BTreeSet<usize>,
     pub(crate) over_max: u64,
@@ -104,16 +106,16 @@ impl Fleet {
     /// The counter applies a batch. What it acknowledges is told when the answer arrives.
     pub(crate) fn hear(
         &mut self,
-        step: u64,
         now_ms: u64,
         vm: (usize, u64),
         sender: Option<Sender>,
         judged: &[Judged],
     ) -> Vec<Acknowledged> {
-        let (mut first, mut is_new) = (step, true);
+        self.batches += 1;
+        let (mut first, mut is_new) = (self.batches, true);
         if let Some(Sender { proxy, vm, sequence }) = sender {
             is_new = !self.heard.contains_key(&(proxy, vm, sequence));
-            first = *self.heard.entry((proxy, vm, sequence)).or_insert(step);
+            first = *self.heard.entry((proxy, vm, sequence)).or_insert(self.batches);
         }
         let mut acknowledged = Vec::new();
         for Judged { rule, key, is_first, n, act, outcome } in judged {
@@ -126,7 +128,7 @@ impl Fleet {
             }
             if *act == Act::Take(Manner::Force) {
                 if is_new && *is_first {
-                    counter.admissions.report(vm, *n, step, now_ms);
+                    counter.admissions.report(vm, *n, first, now_ms);
                 }
                 acknowledged.push((party, first));
             }
@@ -136,9 +138,9 @@ impl Fleet {
 
     /// An answer has arrived in a proxy, and its callback has returned.
     pub(crate) fn acknowledge(&mut self, step: u64, proxy: usize, acknowledged: &[Acknowledged]) {
-        for (party, heard_step) in acknowledged {
+        for (party, batch) in acknowledged {
             if let Some(counter) = self.counters.get_mut(party) {
-                counter.admissions.see(proxy, step, *heard_step);
+                counter.admissions.see(proxy, step, *batch);
             }
         }
     }

@@ -22,7 +22,7 @@ pub(crate) struct Admission {
     step: u64,
     earliest_ms: u64,
     latest_ms: u64,
-    /// The step and the time at which the counter heard of it.
+    /// The counter's batch that told of it, and the time.
     reported: Option<(u64, u64)>,
     is_excused: bool,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Admission {
 #[derive(Debug, Default)]
 pub(crate) struct Admissions {
     all: Vec<Admission>,
-    /// By proxy: when it was told, and as of which step of the counter.
+    /// By proxy: when it was told, and as of which batch of the counter.
     seen: BTreeMap<usize, Vec<(u64, u64)>>,
     /// By proxy: when it lost its shared data.
     lost: BTreeMap<usize, u64>,
@@ -54,17 +54,17 @@ impl Admissions {
     }
 
     /// The counter hears of so many of a VM's admissions: of the oldest.
-    pub(crate) fn report(&mut self, vm: (usize, u64), n: u64, step: u64, now_ms: u64) {
+    pub(crate) fn report(&mut self, vm: (usize, u64), n: u64, batch: u64, now_ms: u64) {
         let unreported = self.all.iter_mut().filter(|one| one.vm == vm && one.reported.is_none());
         for one in unreported.take(n as usize) {
-            one.reported = Some((step, now_ms));
+            one.reported = Some((batch, now_ms));
             self.lag_ms_max = self.lag_ms_max.max(now_ms.saturating_sub(one.latest_ms));
         }
     }
 
-    /// A proxy is told what the counter knew at a step.
-    pub(crate) fn see(&mut self, proxy: usize, step: u64, heard_step: u64) {
-        self.seen.entry(proxy).or_default().push((step, heard_step));
+    /// A proxy is told what the counter knew after a batch.
+    pub(crate) fn see(&mut self, proxy: usize, step: u64, batch: u64) {
+        self.seen.entry(proxy).or_default().push((step, batch));
     }
 
     pub(crate) fn excuse(&mut self, which: impl Fn(&Admission) -> bool) {
@@ -84,10 +84,10 @@ impl Admissions {
     /// What a proxy must know when a request comes.
     fn known(&self, how: Circumstances) -> impl Iterator<Item = &Admission> {
         let told = self.seen.get(&how.proxy).into_iter().flatten();
-        let as_of = told.filter(|(step, _)| *step < how.began_step).map(|(_, heard)| *heard).max();
+        let as_of = told.filter(|(step, _)| *step < how.began_step).map(|(_, batch)| *batch).max();
         let lost_step = self.lost.get(&how.proxy).copied().unwrap_or(0);
         self.all.iter().filter(move |one| {
-            let is_reported = one.reported.is_some_and(|(step, _)| Some(step) <= as_of);
+            let is_reported = one.reported.is_some_and(|(batch, _)| Some(batch) <= as_of);
             !one.is_excused && (is_reported || one.proxy == how.proxy && one.step > lost_step)
         })
     }
