@@ -61,6 +61,12 @@ enum Part {
     FallBack,
 }
 
+/// How much is owed for a key, in each of the limits.
+pub(crate) type Owed = [u64; LIMITS_MAX];
+
+/// Nothing.
+pub(crate) const NOTHING_OWED: Owed = [0; LIMITS_MAX];
+
 /// An ask and what came of it.
 pub(crate) struct Case {
     pub(crate) ask: Ask,
@@ -112,10 +118,18 @@ impl Judged {
         receipts
     }
 
-    /// When the whole of every limit is free again: what was taken counts no more.
+    /// When what was taken counts no more, for each of the limits: its whole is free again.
+    pub(crate) fn ends_of_limits(&self, now: Timestamp) -> [Timestamp; LIMITS_MAX] {
+        let mut ends = [now; LIMITS_MAX];
+        for (end, outcome) in ends.iter_mut().zip(self.outcomes()) {
+            *end = Timestamp::from_ms(now.ms().saturating_add(outcome.reset_ms));
+        }
+        ends
+    }
+
+    /// When what was taken counts no more in any limit.
     pub(crate) fn ends(&self, now: Timestamp) -> Timestamp {
-        let reset_ms = self.outcomes().map(|outcome| outcome.reset_ms).max().unwrap_or(0);
-        Timestamp::from_ms(now.ms().saturating_add(reset_ms))
+        self.ends_of_limits(now).into_iter().max().unwrap_or(now)
     }
 }
 
@@ -158,15 +172,15 @@ impl Ask {
         Self { take, enforced: true, ..self.clone() }
     }
 
-    /// Decides on a slot as it was read, with what this VM still owes for the key charged first.
-    pub(crate) fn judge(&self, slot: &AnySlot, clock: &Clock, owed: u64) -> Judged {
+    /// Decides on a slot as it was read, with what this VM still owes for the key, in each limit, charged first.
+    pub(crate) fn judge(&self, slot: &AnySlot, clock: &Clock, owed: &Owed) -> Judged {
         let mut judged = Judged::NONE;
-        for (index, counted) in self.limits().iter().enumerate() {
+        for (index, (counted, owed)) in self.limits().iter().zip(owed).enumerate() {
             let (outcome, state) = match self.home {
                 Home::Leased => self.judge_grant(slot, counted, clock, &mut judged),
                 Home::Synced => self.judge_synced(slot, counted, clock, &mut judged),
                 Home::Table | Home::Counter | Home::FallBack { .. } => {
-                    self.judge_counted(slot, counted, clock, owed, &mut judged)
+                    self.judge_counted(slot, counted, clock, *owed, &mut judged)
                 }
             };
             judged.retry = judged.retry.max(outcome.retry);
@@ -323,6 +337,23 @@ impl Ask {
             (Load::of(&limit, state, moment), clock.on_wall(expires, moment.now))
         };
         slot.put(self.id(counted, part), state, load, expires, clock.wall, beside)
+    }
+
+    /// Charges what is owed for the key, whatever the limits say.
+    pub(crate) fn pay(&self, slot: &mut AnySlot, owed: &Owed, clock: &Clock) -> Evictions {
+        let mut evictions = Evictions::default();
+        let mut judged = Judged::NONE;
+        let ids = self.ids();
+        for (counted, owed) in self.limits().iter().zip(owed) {
+            let Some(owed) = NonZeroU64::new(*owed) else { continue };
+            let limit = self.enforced_limit(counted);
+            let moment = counted.moment(&self.identity, clock.of(self.home));
+            let part = (counted, self.part());
+            let Found { state, .. } = self.find(slot, part, &limit, clock, &mut judged);
+            let (_, state) = limit.take(state, moment, Take::force(owed));
+            evictions.see(self.put_one(slot, counted, self.part(), &state, clock, &ids));
+        }
+        evictions
     }
 
     /// Gives back a part of what was taken, named by a receipt for each limit. An entry that is gone took it along.

@@ -111,7 +111,8 @@ pub(crate) fn update(
     edit: &mut dyn FnMut(&mut AnySlot) -> Evictions,
 ) -> bool {
     for _ in 0..CAS_TRIES_MAX {
-        let Ok(Versioned { mut slot, cas, .. }) = Table::read(host, place) else { return false };
+        let Ok(Versioned { mut slot, cas, was_bad }) = Table::read(host, place) else { return false };
+        metrics.add(Metric::BadStates, was_bad.into());
         let evictions = edit(&mut slot);
         match Table::write(host, place, &slot, cas) {
             Ok(()) => {
@@ -158,7 +159,7 @@ impl<'c> Group<'c> {
         let empty = AnySlot::empty(self.place);
         let slot = self.read.as_ref().map_or(&empty, |read| &read.slot);
         for case in &mut *self.cases {
-            case.judged = case.ask.judge(slot, clock, debts.owed(&case.ask, clock));
+            case.judged = case.ask.judge(slot, clock, &debts.owed(&case.ask, clock));
             metrics.add(Metric::BadStates, case.judged.bad_states);
         }
     }
@@ -210,7 +211,7 @@ impl<'c> Group<'c> {
         // reported to the counter in any case.
         for case in self.charged().filter(|case| case.ask.home != Home::Synced) {
             let now = clock.of(case.ask.home);
-            debts.owe(&case.ask, case.judged.ends(now), clock, metrics);
+            debts.owe(&case.ask, case.judged.ends_of_limits(now), clock, metrics);
         }
         Charged::All
     }

@@ -162,8 +162,8 @@ impl Books {
         settle(host, reservations, response, (&mut self.debts, &mut self.refunds, &mut self.metrics));
     }
 
-    /// Sorts out the asks whose denial is remembered: an enforced one is returned, those in shadow are
-    /// noted and need no look at the table.
+    /// Sorts out the asks whose denial is remembered: those in shadow are counted and noted and need no look at the
+    /// table, an enforced one is returned.
     pub(crate) fn recall(
         &mut self,
         asks: &mut Vec<Ask>,
@@ -173,11 +173,7 @@ impl Books {
         if self.denials.is_empty() {
             return None;
         }
-        let denied = self.recall_enforced(asks, clock);
-        if denied.is_some() {
-            return denied;
-        }
-        asks.retain(|ask| match recalled(&self.denials, ask, clock) {
+        asks.retain(|ask| match recalled(&self.denials, ask, clock).filter(|_| !ask.enforced) {
             Some(denied) => {
                 self.metrics.add_rule(ask.rule.metrics_of, RuleMetric::ShadowDenied);
                 shadow.get_or_insert(denied);
@@ -185,7 +181,7 @@ impl Books {
             }
             None => true,
         });
-        None
+        self.recall_enforced(asks, clock)
     }
 
     /// The remembered denial of an ask that is enforced: counted, and nothing else is done about it.

@@ -3,7 +3,7 @@
 //! A settlement that cannot be made at once is not lost: what is missing becomes a debt, and what is too much waits
 //! for a tick.
 
-use crate::ask::{Ask, Case};
+use crate::ask::{Ask, Case, NOTHING_OWED};
 use crate::charge::{Evictions, update};
 use crate::clock::Clock;
 use crate::debts::Debts;
@@ -26,9 +26,9 @@ pub(crate) struct Reservation {
     ask: Ask,
     /// What a refund must name, for each of the limits.
     receipts: [u64; LIMITS_MAX],
-    /// When it was taken, and when the last window that it was taken from is over: a refund means nothing then.
+    /// When it was taken, and when the windows are over that it was taken from: a refund means nothing then.
     since: Timestamp,
-    ends: Timestamp,
+    ends: [Timestamp; LIMITS_MAX],
 }
 
 impl Reservation {
@@ -39,7 +39,7 @@ impl Reservation {
     }
 
     fn new(Case { ask, judged }: &Case, now: Timestamp) -> Self {
-        Self { ask: ask.clone(), receipts: judged.receipts(), since: now, ends: judged.ends(now) }
+        Self { ask: ask.clone(), receipts: judged.receipts(), since: now, ends: judged.ends_of_limits(now) }
     }
 
     /// Gives back a part of it; false if that must be tried again.
@@ -62,8 +62,8 @@ impl Reservation {
         let mut ends = self.ends;
         let is_made = now.is_some_and(|now| {
             update(host, self.ask.place, metrics, &mut |slot| {
-                let judged = ask.judge(slot, &Clock::wall(now), 0);
-                ends = judged.ends(now);
+                let judged = ask.judge(slot, &Clock::wall(now), &NOTHING_OWED);
+                ends = judged.ends_of_limits(now);
                 ask.put(slot, &judged, &Clock::wall(now))
             })
         });
@@ -109,7 +109,7 @@ impl Refunds {
 
     /// Makes what can be made; what cannot waits for the next tick, as long as its window lasts.
     pub(crate) fn retry(&mut self, host: &impl Host, now: Timestamp, metrics: &mut Metrics) {
-        self.0.retain(|(reservation, _)| reservation.ends > now);
+        self.0.retain(|(reservation, _)| reservation.ends.iter().any(|end| *end > now));
         let due = self.0.len().min(REFUNDS_PER_TICK_MAX);
         for (reservation, amount) in self.0.drain(..due).collect::<Vec<_>>() {
             if !reservation.refund(host, amount, now, metrics) {

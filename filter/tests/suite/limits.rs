@@ -127,7 +127,7 @@ fn shadow_lets_through_counts_and_says_so() {
     assert_eq!(host.admitted(&mut engine, "ana", 12), 9);
     engine.on_tick(&host);
     assert_eq!(host.metric("tidegate_allowed_rule_tried"), 2);
-    assert_eq!(host.metric("tidegate_shadow_denied_rule_tried"), 8, "7 that went on and the first denied");
+    assert_eq!(host.metric("tidegate_shadow_denied_rule_tried"), 10, "whether the other rule denies or not");
     assert_eq!(host.metric("tidegate_denied_rule_tried"), 0);
     assert_eq!(host.metric("tidegate_denied_rule_real"), 3);
     let log = host.access_log.borrow();

@@ -142,6 +142,42 @@ fn a_debt_ends_with_its_window() {
     assert_eq!(host.admitted(&mut engine, "ana", 9), 3);
 }
 
+/// Found by the simulation: a debt was charged to a rule's short windows for as long as its longest lasts.
+#[test]
+fn a_debt_ends_in_each_limit_with_its_own_window() {
+    const BOTH: &str = r#"{ "rules": [{ "name": "both", "key": [{ "header": "x-api-key" }], "limits": [
+        { "requests": 2, "per": "1s", "algorithm": "fixed_window", "align": "clock" },
+        { "requests": 9, "per": "1h", "algorithm": "fixed_window", "align": "clock" }] }] }"#;
+    let host = MockHost::new(BOTH);
+    let mut engine = host.engine();
+    host.fault.set(Some(Fault { call: Call::Set, status: Status::Other(10), after: 0, times: 2 }));
+    assert_eq!(host.admitted(&mut engine, "ana", 2), 2, "both are owed");
+    assert_eq!(host.admitted(&mut engine, "ana", 1), 0, "and count at once");
+    host.advance(1_000);
+    assert_eq!(host.admitted(&mut engine, "ana", 9), 2, "the second at hand is free of them");
+    for _ in 0..2 {
+        host.advance(1_000);
+        assert_eq!(host.admitted(&mut engine, "ana", 9), 2);
+    }
+    host.advance(1_000);
+    assert_eq!(host.admitted(&mut engine, "ana", 9), 1, "the hour has all nine");
+    host.advance(3_600_000);
+    host.fault.set(Some(Fault { call: Call::Set, status: Status::Other(10), after: 0, times: 2 }));
+    assert_eq!(host.admitted(&mut engine, "ana", 2), 2);
+    host.advance(1_000);
+    engine.on_tick(&host);
+    let sibling = host.sibling(BOTH);
+    sibling.now_ms.set(host.now_ms.get());
+    let mut other = sibling.engine();
+    assert_eq!(sibling.admitted(&mut other, "ana", 9), 2, "a tick pays the hour and not the second");
+    for _ in 0..3 {
+        sibling.advance(1_000);
+        sibling.admitted(&mut other, "ana", 9);
+    }
+    sibling.advance(1_000);
+    assert_eq!(sibling.admitted(&mut other, "ana", 9), 0, "2 by the tick, 7 since");
+}
+
 #[test]
 fn debts_are_bounded_and_what_is_dropped_is_counted() {
     let host = MockHost::new(ONE);
@@ -184,4 +220,21 @@ fn a_slot_that_is_overwritten_with_nonsense_starts_afresh_and_is_counted() {
     assert!(matches!(engine.on_request(&host, 1), Verdict::Continue(_)));
     engine.on_tick(&host);
     assert_eq!(host.metric("tidegate_bad_states"), 1);
+}
+
+/// Found by the simulation: only slots that a request was judged on were counted.
+#[test]
+fn nonsense_that_is_met_while_a_debt_is_paid_is_counted_too() {
+    let host = MockHost::new(ONE);
+    let mut engine = host.engine();
+    host.fault.set(Some(Fault { call: Call::Set, status: Status::Other(10), after: 0, times: 1 }));
+    assert!(host.admits(&mut engine, "ana"));
+    let slots: Vec<Vec<u8>> =
+        host.data.borrow().keys().filter(|key| !key.ends_with(b"marker")).cloned().collect();
+    for key in slots {
+        overwrite(&host.data, &key, b"nonsense");
+    }
+    engine.on_tick(&host);
+    assert_eq!(host.metric("tidegate_bad_states"), 1);
+    assert_eq!(host.admitted(&mut engine, "ana", 9), 2, "and the debt is paid");
 }
