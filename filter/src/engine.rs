@@ -92,6 +92,7 @@ impl core::error::Error for Refusal {}
 /// One plugin in one VM.
 pub struct Engine {
     rules: Rules,
+    common: Rc<Common>,
     table: Table,
     client_address: ClientAddress,
     /// What routes say themselves, if anybody reads it.
@@ -124,11 +125,11 @@ impl Engine {
         let table = Table::open(host, size).map_err(Refusal::Table)?;
         let tick_ms = fleet::tick_ms(&config).unwrap_or(TICK_MS);
         let plugin = plugin_name(host);
-        let common = Common {
+        let common = Rc::new(Common {
             wire_namespace: wire_namespace(&config, &plugin),
             namespace: config.namespace.unwrap_or(plugin),
             response: config.response,
-        };
+        });
         let fleet = match config.counter {
             Some(counter) if config.enabled => {
                 let namespace = common.wire_namespace.clone();
@@ -148,7 +149,8 @@ impl Engine {
             rules,
             table,
             client_address,
-            overlays: reads_metadata.then(|| Overlays::new(common, client_address, rule_count)),
+            overlays: reads_metadata.then(|| Overlays::new(Rc::clone(&common), client_address, rule_count)),
+            common,
             books: Books {
                 denials: Denials::new(),
                 debts: Debts::default(),
@@ -299,6 +301,26 @@ impl Engine {
         }
         *ticks = 0;
         keep_books(host, books, clock);
+        self.keep_marker(host);
+    }
+
+    /// If the table has another secret now, what was counted before is as good as dropped, as its marker was.
+    fn keep_marker(&mut self, host: &impl Host) {
+        let Self { rules, common, table, books, fleet, .. } = self;
+        match table.keep_marker(host) {
+            Ok(false) => {}
+            Ok(true) => {
+                log::warn!(
+                    "the proxy's shared data dropped the table's marker, and another worker began a table anew: \
+                     counters start again; make the shm_kv zone larger"
+                );
+                rules.place_anew(common, table);
+                if let Some(fleet) = fleet {
+                    fleet.move_to(host, table.secret(), &mut books.metrics);
+                }
+            }
+            Err(_) => books.metrics.add(Metric::Errors, 1),
+        }
     }
 
     /// The plugin ends: what cannot be made now is lost, and counted.

@@ -17,7 +17,7 @@ const OVERLAYS_MAX: usize = 64;
 
 /// The metadata of a plugin's routes.
 pub(crate) struct Overlays {
-    common: Common,
+    common: Rc<Common>,
     client_ip: ClientAddress,
     /// Whose metrics count the decisions of added rules: one set for all of them.
     metrics_of: usize,
@@ -42,7 +42,7 @@ impl Overlay {
 }
 
 impl Overlays {
-    pub(crate) fn new(common: Common, client_ip: ClientAddress, metrics_of: usize) -> Self {
+    pub(crate) fn new(common: Rc<Common>, client_ip: ClientAddress, metrics_of: usize) -> Self {
         Self { common, client_ip, metrics_of, variants: 0, read: Vec::new() }
     }
 

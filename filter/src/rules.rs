@@ -84,12 +84,15 @@ impl Rules {
         part: &dyn Fn(usize) -> Part,
     ) -> Self {
         let set = RuleSet::new(rules);
-        let rule = |(index, rule): (usize, &tidegate_config::Rule)| {
-            let limit_sets = &mut rule.limit_sets.iter().map(|set| set.limits.as_slice());
-            Rc::new(Rule::new(rule, limit_sets, common, table, part(index)))
-        };
-        let ready = set.rules().iter().enumerate().map(rule).collect();
+        let ready = made_ready(&set, common, table, part);
         Self { set, ready }
+    }
+
+    /// The table has another secret: all counters are elsewhere from now on.
+    pub(crate) fn place_anew(&mut self, common: &Common, table: &Table) {
+        let parts: Vec<Part> = self.ready.iter().map(|rule| rule.part()).collect();
+        let part = |index: usize| parts.get(index).copied().unwrap_or(Part { metrics_of: index, variant: 0 });
+        self.ready = made_ready(&self.set, common, table, &part);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -125,6 +128,14 @@ impl Rules {
             }
         }
     }
+}
+
+fn made_ready(set: &RuleSet, common: &Common, table: &Table, part: &dyn Fn(usize) -> Part) -> Vec<Rc<Rule>> {
+    let rule = |(index, rule): (usize, &tidegate_config::Rule)| {
+        let limit_sets = &mut rule.limit_sets.iter().map(|set| set.limits.as_slice());
+        Rc::new(Rule::new(rule, limit_sets, common, table, part(index)))
+    };
+    set.rules().iter().enumerate().map(rule).collect()
 }
 
 /// What a rule is among others: whose metrics it has, and which of the rules with its name it is.
@@ -178,6 +189,10 @@ impl Rule {
             limit_sets: limit_sets.map(counted_set).collect(),
             hasher,
         }
+    }
+
+    const fn part(&self) -> Part {
+        Part { metrics_of: self.metrics_of, variant: self.variant }
     }
 
     fn demand<'r>(

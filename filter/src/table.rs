@@ -141,7 +141,13 @@ impl Table {
                 (found, cas) => {
                     let marker = extend(host, found, size)?;
                     match host.set_shared(MARKER_KEY, &marker.to_bytes(), cas) {
-                        Ok(()) => break marker,
+                        Ok(()) => {
+                            // Only now: beside a marker that another VM wrote meanwhile its numbers would begin anew.
+                            if found.is_none() && matches!(marker.laid_out, LaidOut::ByItself) {
+                                lay_out_what_vms_share(host)?;
+                            }
+                            break marker;
+                        }
                         // Another VM was first: its marker holds.
                         Err(Status::CasMismatch) if tries < MARKER_TRIES_MAX => {
                             tries = tries.saturating_add(1);
@@ -156,6 +162,32 @@ impl Table {
             LaidOut::ByItself => HostKind::Kong,
         };
         Ok(Self { host_kind, size, secret: marker.secret })
+    }
+
+    /// Looks after the marker where it may be dropped: Kong's zone drops what was unused longest, and nothing else reads
+    /// it. One that is gone is written again. If another VM has written one of its own meanwhile, that one holds for all;
+    /// says whether it did.
+    pub(crate) fn keep_marker(&mut self, host: &impl Host) -> Result<bool, Status> {
+        if self.host_kind == HostKind::Envoy {
+            return Ok(false);
+        }
+        match host.shared(MARKER_KEY) {
+            // What is no marker is another key's value, which Kong may hand out while it drops some.
+            Ok((bytes, _)) => {
+                let other = Marker::from_bytes(&bytes).filter(|marker| marker.secret != self.secret);
+                self.secret = other.map_or(self.secret, |marker| marker.secret);
+                Ok(other.is_some())
+            }
+            Err(Status::NotFound) => {
+                let marker = Marker { laid_out: LaidOut::ByItself, secret: self.secret };
+                match host.set_shared(MARKER_KEY, &marker.to_bytes(), 0) {
+                    // Who was first is heard of at the next look.
+                    Ok(()) | Err(Status::CasMismatch) => Ok(false),
+                    Err(status) => Err(status),
+                }
+            }
+            Err(status) => Err(status),
+        }
     }
 
     pub(crate) const fn host_kind(&self) -> HostKind {
@@ -189,9 +221,13 @@ impl Table {
                 Ok(()) | Err(_) => break,
             }
         }
+        Self::vm_number_by_lot(host)
+            .map_err(|status| TableError { step: "drawing a number for this VM", status })
+    }
+
+    pub(crate) fn vm_number_by_lot(host: &impl Host) -> Result<u32, Status> {
         let mut bytes = [0; 4];
-        host.random(&mut bytes)
-            .map_err(|status| TableError { step: "drawing a number for this VM", status })?;
+        host.random(&mut bytes)?;
         Ok(u32::from_le_bytes(bytes) | VM_NUMBER_BY_LOT)
     }
 
@@ -255,25 +291,31 @@ fn extend(host: &impl Host, found: Option<Marker>, size: Size) -> Result<Marker,
         Some(marker) => marker,
         None => Marker { laid_out: laid_out_at_first(host)?, secret: draw_secret(host)? },
     };
-    if found.is_none() {
-        // On a host that creates only if absent another VM may have been first, and its number stands.
-        let vms = 0_u32.to_le_bytes();
-        let clock = FLEET_CLOCK_UNKNOWN.to_le_bytes();
-        for (key, value) in [(VMS_KEY, vms.as_slice()), (FLEET_CLOCK_KEY, &clock)] {
-            match host.set_shared(key, value, 0) {
-                Ok(()) | Err(Status::CasMismatch) => {}
-                Err(status) => return Err(TableError { step: "laying out what VMs share", status }),
-            }
-        }
-    }
     let LaidOut::Slots(before) = marker.laid_out else {
         return Ok(marker);
     };
+    if found.is_none() {
+        lay_out_what_vms_share(host)?;
+    }
     log::info!("laying out the table: {}", describe(size));
     lay_out(host, Region::Small, before.small..size.small)?;
     lay_out(host, Region::Large, before.large..size.large)?;
     let size = Size { small: before.small.max(size.small), large: before.large.max(size.large) };
     Ok(Marker { laid_out: LaidOut::Slots(size), ..marker })
+}
+
+/// The number of VMs and the fleet's clock. On a host that creates only if absent another VM may have been first, and
+/// what it wrote stands.
+fn lay_out_what_vms_share(host: &impl Host) -> Result<(), TableError> {
+    let vms = 0_u32.to_le_bytes();
+    let clock = FLEET_CLOCK_UNKNOWN.to_le_bytes();
+    for (key, value) in [(VMS_KEY, vms.as_slice()), (FLEET_CLOCK_KEY, &clock)] {
+        match host.set_shared(key, value, 0) {
+            Ok(()) | Err(Status::CasMismatch) => {}
+            Err(status) => return Err(TableError { step: "laying out what VMs share", status }),
+        }
+    }
+    Ok(())
 }
 
 fn lay_out(host: &impl Host, region: Region, indexes: core::ops::Range<u32>) -> Result<(), TableError> {

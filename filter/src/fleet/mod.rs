@@ -17,7 +17,7 @@ use crate::ask::{Ask, Case, Home};
 use crate::clock::{Clock, Offset};
 use crate::decide::Act;
 use crate::host::{Call, HeaderPair, Host, Status, monotonic, now};
-use crate::identity::proxy_number;
+use crate::identity::{Secret, proxy_number};
 use crate::metrics::{Metric, Metrics};
 use crate::planted::{self, Bug};
 use crate::table::{HostKind, Table, TableError};
@@ -131,6 +131,16 @@ impl Fleet {
             latest: Cell::new(monotonic(host).unwrap_or(wall)),
             spoke_at: None,
         })
+    }
+
+    /// This VM belongs to the proxy that this secret was drawn by. Its number there is drawn by lot: those that are
+    /// counted may have begun anew.
+    pub(crate) fn move_to(&mut self, host: &impl Host, secret: &Secret, metrics: &mut Metrics) {
+        match Table::vm_number_by_lot(host) {
+            Ok(vm) => (self.proxy, self.vm) = (proxy_number(secret), vm),
+            // It stays who it was: the counter takes the proxy for two.
+            Err(_) => metrics.add(Metric::Errors, 1),
+        }
     }
 
     /// Now, by one look at the monotonic clock.

@@ -93,6 +93,75 @@ fn on_kong_two_vms_that_start_at_once_agree_on_the_secret() {
     assert!(admits(&host, &mut engine, "api", "ana"));
 }
 
+/// A worker of a proxy on Kong, which draws other random bytes than the others.
+fn kong_worker(first: Option<&MockHost>, config: &str, random: u8) -> (MockHost, Engine) {
+    let mut host = first.map_or_else(|| MockHost::new(config), |first| first.sibling(config));
+    host.flavour = Flavour::Kong;
+    host.random.set(random);
+    let engine = host.engine();
+    (host, engine)
+}
+
+fn is_marker(key: &[u8]) -> bool {
+    key.ends_with(b"marker")
+}
+
+/// Found by the simulation: who started after Kong had dropped the marker counted elsewhere than the others, for good.
+#[test]
+fn on_kong_workers_agree_again_after_the_marker_was_dropped() {
+    let config = config(64, &rule("api", "3/1h", "lenient"));
+    let (host, mut engine) = kong_worker(None, &config, 1);
+    let (second, mut of_second) = kong_worker(Some(&host), &config, 2);
+    assert!(admits(&host, &mut engine, "api", "ana"));
+    host.data.borrow_mut().retain(|key, _| !is_marker(key));
+    let (third, mut of_third) = kong_worker(Some(&host), &config, 3);
+    assert!(admits(&third, &mut of_third, "api", "ana"));
+    for (host, engine) in [(&host, &mut engine), (&second, &mut of_second), (&third, &mut of_third)] {
+        engine.on_tick(host);
+    }
+    let admitted = [(&host, &mut engine), (&second, &mut of_second), (&third, &mut of_third)]
+        .into_iter()
+        .map(|(host, engine)| (0..4).filter(|_| admits(host, engine, "api", "ana")).count());
+    assert_eq!(admitted.sum::<usize>(), 2, "one limit for all, less what the third has let through");
+}
+
+#[test]
+fn on_kong_a_dropped_marker_is_written_again_by_who_still_knows() {
+    let config = config(64, &rule("api", "3/1h", "lenient"));
+    let (host, mut engine) = kong_worker(None, &config, 1);
+    assert_eq!((0..2).filter(|_| admits(&host, &mut engine, "api", "ana")).count(), 2);
+    host.data.borrow_mut().retain(|key, _| !is_marker(key));
+    engine.on_tick(&host);
+    let (second, mut of_second) = kong_worker(Some(&host), &config, 2);
+    assert_eq!((0..4).filter(|_| admits(&second, &mut of_second, "api", "ana")).count(), 1);
+    // Another key's value in its place is not believed.
+    let marker = host.data.borrow().keys().find(|key| is_marker(key)).cloned().expect("a marker");
+    crate::mock::overwrite(&host.data, &marker, b"somebody else's");
+    engine.on_tick(&host);
+    assert!(!admits(&host, &mut engine, "api", "ana"), "counted where it was");
+}
+
+/// Numbers of VMs that begin anew beside a marker that does not would be given out twice.
+#[test]
+fn on_kong_numbers_of_vms_begin_only_beside_a_marker_of_ones_own() {
+    let config = config(64, &rule("api", "3/1h", "lenient"));
+    let (host, mut engine) = kong_worker(None, &config, 1);
+    host.data.borrow_mut().retain(|key, _| !is_marker(key) && !key.ends_with(b"vms"));
+    let mut second = host.sibling(&config);
+    second.flavour = Flavour::Kong;
+    second.random.set(2);
+    // The first writes its marker again just before the second would.
+    let mut is_first = true;
+    *second.before_set.borrow_mut() = Some(Box::new(move |_, key| {
+        if is_marker(key) && std::mem::take(&mut is_first) {
+            engine.on_tick(&host);
+        }
+    }));
+    second.engine();
+    let data = second.data.borrow();
+    assert!(!data.keys().any(|key| key.ends_with(b"vms")), "{:?}", data.keys());
+}
+
 #[test]
 fn a_changed_limit_or_order_keeps_the_counts() {
     let before = config(64, &[rule("a", "10/1h", "lenient"), rule("b", "1/1h", "lenient")].join(","));

@@ -187,7 +187,7 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
     if scenario.flavour == Flavour::Kong && family != "faultless" && rng.chance(600_000) {
         // Room for some of the slots: 512 bytes each.
         let bytes_max = 512 * rng.between(4, 40);
-        scenario.zone = Zone { bytes_max, evicts: rng.chance(600_000), spares_marker: true };
+        scenario.zone = Zone { bytes_max, evicts: rng.chance(600_000), spares_marker: false };
         scenario.rates.foreign_value = *rng.pick(&[0, 2_000, 20_000]);
     }
 }

@@ -48,6 +48,7 @@ impl World<'_> {
         let fallen = &mut self.proxies[proxy];
         fallen.shared.clear();
         fallen.secret = None;
+        fallen.is_split = false;
         fallen.slots.clear();
         fallen.overflowed.clear();
         fallen.is_up = false;

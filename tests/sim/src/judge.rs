@@ -66,6 +66,7 @@ impl World<'_> {
             return Ok(());
         }
         let decision = self.decision(request);
+        self.excuse_while_split(decision.proxy);
         let journey = &self.journeys[request];
         let config = self.scenario.configs[journey.config].clone();
         let rules = self.subjects(&config, request);
@@ -113,6 +114,7 @@ impl World<'_> {
         if self.scenario.is_faultless() && request % DECISIONS_REMEMBERED == DECISIONS_REMEMBERED - 1 {
             self.forget_idle(decision.proxy, decision.end_ms);
         }
+        self.excuse_while_split(decision.proxy);
         let fate = self.journeys[request].fate;
         self.note(actor, || format!("request {request}: {fate:?}"));
         Ok(())

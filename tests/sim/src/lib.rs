@@ -36,6 +36,7 @@ mod serve;
 mod serve_shared;
 mod shared;
 mod spec;
+mod split;
 #[cfg(test)]
 mod suite;
 mod sync;

@@ -224,7 +224,10 @@ impl World<'_> {
                 self.decided(actor, request, result)
             }
             Job::Response { .. } if result != ACTION_CONTINUE => Err("a response was held up".to_owned()),
-            Job::CallResponse { .. } | Job::Tick { .. } => self.settled(actor, job),
+            Job::CallResponse { .. } | Job::Tick { .. } => {
+                self.excuse_while_split(self.actors[actor].proxy);
+                self.settled(actor, job)
+            }
             _ => Ok(()),
         }
     }

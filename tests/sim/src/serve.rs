@@ -105,7 +105,7 @@ impl World<'_> {
 
     fn answer(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
         match asked.call {
-            Call::GetShared => self.get_shared(actor, asked),
+            Call::GetShared => self.get_shared(actor, job, asked),
             Call::SetShared => self.set_shared(actor, job, asked),
             Call::Time => self.tell_time(actor, job, asked),
             Call::Headers => self.headers(actor, job, asked),

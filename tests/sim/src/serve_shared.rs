@@ -22,7 +22,7 @@ const KIND_AT: usize = 10;
 const COUNT_AT: usize = 20;
 
 impl World<'_> {
-    pub(crate) fn get_shared(&mut self, actor: usize, asked: &Asked) -> Result<Status, Trap> {
+    pub(crate) fn get_shared(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
         let key = self.text(actor, asked, 0)?;
         let proxy = self.actors[actor].proxy;
         match self.proxies[proxy].shared.get(&key) {
@@ -31,6 +31,9 @@ impl World<'_> {
                 let vm = self.vm(actor)?;
                 vm.hand_over(&bytes, asked.arg32(2), asked.arg32(3))?;
                 vm.write(asked.arg32(4), &cas.to_le_bytes())?;
+                if key == identity::MARKER_KEY {
+                    self.saw_marker(actor, job);
+                }
                 Ok(OK)
             }
             Err(TRAPS) => Err(no_zone()),
@@ -79,6 +82,8 @@ impl World<'_> {
         self.see_zone(proxy);
         if identity::slot_of_key(&key).is_some() {
             self.see_write(actor, job, &key, before.as_deref(), &bytes, status);
+        } else if key == identity::MARKER_KEY && status == OK {
+            self.saw_marker(actor, job);
         }
         Ok(status)
     }
@@ -89,6 +94,8 @@ impl World<'_> {
             self.tally.count(Happened::ZoneEviction);
             if let Some(slot) = identity::slot_of_key(&key) {
                 self.empty_slot(proxy, slot, self.steps);
+            } else if key == identity::MARKER_KEY {
+                self.marker_dropped(proxy);
             }
         }
     }

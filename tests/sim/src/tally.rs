@@ -38,6 +38,10 @@ pub enum Happened {
     Displaced,
     /// Kong's zone dropped a value.
     ZoneEviction,
+    /// Kong's zone dropped the table's marker.
+    MarkerDropped,
+    /// A VM found another marker than its own.
+    TableMoved,
     /// A read in Kong's zone got another key's value.
     ForeignValue,
     /// Kong's zone would not take a value.
@@ -102,6 +106,8 @@ const ALL: [Happened; 38] = [
     Happened::AlienState,
     Happened::Displaced,
     Happened::ZoneEviction,
+    Happened::MarkerDropped,
+    Happened::TableMoved,
     Happened::ForeignValue,
     Happened::ZoneFull,
     Happened::Undo,

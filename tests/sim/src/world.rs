@@ -55,6 +55,8 @@ pub(crate) struct Proxy {
     pub(crate) random: Rng,
     /// The placement secret that its first VM found: by it the oracle tells which keys a resize moves.
     pub(crate) secret: Option<Secret>,
+    /// Whether its marker was dropped, and its VMs may not agree on the secret.
+    pub(crate) is_split: bool,
     /// Which counters the oracle knows in which slot.
     pub(crate) slots: BTreeMap<Place, BTreeSet<(NonZeroU64, CounterId, bool)>>,
     /// Slots that have displaced strict counters.
@@ -157,6 +159,7 @@ impl<'p> World<'p> {
                 metrics: BTreeMap::new(),
                 random: Rng::new(proxy as u64),
                 secret: None,
+                is_split: false,
                 slots: BTreeMap::new(),
                 overflowed: BTreeSet::new(),
                 keys_max: 0,
