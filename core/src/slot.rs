@@ -99,6 +99,9 @@ impl Contents for Vec<u8> {
 pub struct Load(u8);
 
 impl Load {
+    /// That of a counter that has used all of its limit.
+    pub const MOST: Self = Self(127);
+
     const FULL: u64 = 127;
 
     /// The load of a state of `limit`.

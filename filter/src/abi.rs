@@ -306,6 +306,13 @@ thread_local! {
     static PLUGINS: RefCell<Vec<(u32, Shared)>> = const { RefCell::new(Vec::new()) };
 }
 
+fn set_tick(ms: u64) {
+    let ms = u32::try_from(ms).unwrap_or(u32::MAX);
+    if let Err(status) = checked(unsafe { proxy_set_tick_period_milliseconds(ms) }) {
+        log::warn!("no tick ({status:?}): metrics, debts and reports will be late until the plugin ends");
+    }
+}
+
 struct Root {
     id: u32,
     engine: Shared,
@@ -323,16 +330,14 @@ impl RootContext for Root {
                 return false;
             }
         };
-        let tick_ms = u32::try_from(engine.tick_ms()).unwrap_or(u32::MAX);
+        let engine_tick_ms = engine.tick_ms();
         if let Ok(mut shared) = self.engine.try_borrow_mut() {
             *shared = Some(engine);
         }
         // Once: a second period traps in Kong.
         if !self.ticks {
             self.ticks = true;
-            if let Err(status) = checked(unsafe { proxy_set_tick_period_milliseconds(tick_ms) }) {
-                log::warn!("no tick ({status:?}): metrics will be late until the plugin ends");
-            }
+            set_tick(engine_tick_ms);
         }
         true
     }
@@ -380,7 +385,7 @@ const SEEN_TO_MAX: usize = 32;
 fn see_to_waiting(engine: &Shared, home: u32, at_most: usize) -> usize {
     let mut seen_to = 0_usize;
     while seen_to < at_most {
-        let Some(stream) = with(engine, Engine::next_done).flatten() else { break };
+        let Some(stream) = with(engine, |engine| engine.next_done(&Proxy)).flatten() else { break };
         let is_entered = Proxy.enter(stream).is_ok();
         seen_to = seen_to.saturating_add(1);
         let goes_on = with(engine, |engine| engine.see_to(&Proxy, is_entered));
@@ -472,6 +477,10 @@ extern "C" fn tidegate_on_http_call_response(
             let seen_to = see_to_waiting(&engine, root, SEEN_TO_MAX);
             with(&engine, |engine| engine.send_waiting(&Proxy));
             see_to_waiting(&engine, root, SEEN_TO_MAX.saturating_sub(seen_to));
+            // From here and not from a tick, whose timer a host may not like to be replaced while it fires.
+            if let Some(ms) = with(&engine, Engine::new_tick_ms).flatten() {
+                set_tick(ms);
+            }
             return;
         }
     }

@@ -118,6 +118,13 @@ impl Judged {
         receipts
     }
 
+    /// What was taken is not kept here.
+    pub(crate) fn forget_receipts(&mut self) {
+        for (outcome, _) in self.limits.iter_mut().flatten() {
+            outcome.receipt = 0;
+        }
+    }
+
     /// When what was taken counts no more, for each of the limits: its whole is free again.
     pub(crate) fn ends_of_limits(&self, now: Timestamp) -> [Timestamp; LIMITS_MAX] {
         let mut ends = [now; LIMITS_MAX];
@@ -327,7 +334,9 @@ impl Ask {
     ) -> tidegate_core::slot::Placed {
         let moment = counted.moment(&self.identity, clock.of(self.home));
         let (load, expires) = if let State::Grant(grant) = state {
-            (Load::default(), clock.on_wall(grant.until, clock.monotonic))
+            // It was paid for: what is left of it gives way last.
+            let load = if grant.left > 0 { Load::MOST } else { Load::default() };
+            (load, clock.on_wall(grant.until, clock.monotonic))
         } else {
             let limit = match part {
                 Part::Unacknowledged => counted.unacknowledged,
@@ -357,19 +366,23 @@ impl Ask {
     }
 
     /// Gives back a part of what was taken, named by a receipt for each limit. An entry that is gone took it along.
+    /// False if a grant that it was spent from has been joined with another since, and stays spent.
     pub(crate) fn refund(
         &self,
         slot: &mut AnySlot,
         receipts: impl Iterator<Item = u64>,
         amount: u64,
         clock: &Clock,
-    ) {
+    ) -> bool {
+        let mut is_given_back = true;
         for (counted, receipt) in self.limits().iter().zip(receipts) {
             if let Some(Ok(state)) = slot.find(self.id(counted, self.part()).fingerprint) {
                 let moment = counted.moment(&self.identity, clock.of(self.home));
                 let state = match (self.home, state) {
                     (Home::Leased, State::Grant(grant)) => {
-                        State::Grant(grant.unspend(amount, Timestamp::from_ms(receipt)))
+                        let unspent = grant.unspend(amount, Timestamp::from_ms(receipt));
+                        is_given_back &= unspent != grant;
+                        State::Grant(unspent)
                     }
                     (Home::Synced, state) => counted.unacknowledged.refund(state, moment, receipt, amount),
                     (_, state) => self.enforced_limit(counted).refund(state, moment, receipt, amount),
@@ -378,6 +391,7 @@ impl Ask {
                 self.put_one(slot, counted, self.part(), &state, clock, &[]);
             }
         }
+        is_given_back
     }
 
     /// The counter has acknowledged `amount`, and says how its limits stand. Whatever knows of less is not news: two
@@ -405,22 +419,24 @@ impl Ask {
         evictions
     }
 
-    /// Adds to what is granted, a grant for each limit.
+    /// Adds to what is granted, a grant for each limit, and says what is granted now.
     pub(crate) fn add_grants(
         &self,
         slot: &mut AnySlot,
         grants: &[Option<Grant>; LIMITS_MAX],
         clock: &Clock,
-    ) -> Evictions {
+    ) -> ([Option<Grant>; LIMITS_MAX], Evictions) {
         let mut evictions = Evictions::default();
+        let mut all_joined = *grants;
         let ids = self.ids();
-        for (counted, grant) in self.limits().iter().zip(grants) {
-            let Some(grant) = *grant else { continue };
+        for (counted, granted) in self.limits().iter().zip(&mut all_joined) {
+            let Some(grant) = *granted else { continue };
             let joined =
                 self.grant(slot, counted).map_or(grant, |before| before.joined(grant, clock.monotonic));
             evictions.see(self.put_one(slot, counted, Part::Granted, &State::Grant(joined), clock, &ids));
+            *granted = Some(joined);
         }
-        evictions
+        (all_joined, evictions)
     }
 
     /// Takes what is left of grants out of the slot, so that nobody spends it any more: of those limits that are given,

@@ -39,11 +39,7 @@ pub(crate) fn charge(
     debts: &mut Debts,
     metrics: &mut Metrics,
 ) -> Charged {
-    cases.sort_unstable_by_key(|case| case.ask.place);
-    let mut groups: Vec<Group<'_>> = cases
-        .chunk_by_mut(|a, b| a.ask.place == b.ask.place)
-        .map(|cases| Group::read(host, cases, clock, debts, metrics))
-        .collect();
+    let mut groups = read_all(host, cases, clock, debts, metrics);
     let charged = if groups.iter().any(Group::is_denied) {
         if planted::has(Bug::EarlyWrite) {
             for group in groups.iter_mut().filter(|group| !group.is_denied()) {
@@ -64,7 +60,7 @@ pub(crate) fn charge(
     charged
 }
 
-/// What would come of [`charge`] now; nothing is written.
+/// What would come of [`charge`] now. Nothing is written but denials that their rules count.
 pub(crate) fn peek(
     host: &impl Host,
     cases: &mut [Case],
@@ -72,14 +68,26 @@ pub(crate) fn peek(
     debts: &Debts,
     metrics: &mut Metrics,
 ) -> Charged {
-    cases.sort_unstable_by_key(|case| case.ask.place);
-    let mut charged = Charged::All;
-    for cases in cases.chunk_by_mut(|a, b| a.ask.place == b.ask.place) {
-        if Group::read(host, cases, clock, debts, metrics).is_denied() {
-            charged = Charged::Nothing;
-        }
+    let mut groups = read_all(host, cases, clock, debts, metrics);
+    if !groups.iter().any(Group::is_denied) {
+        return Charged::All;
     }
-    charged
+    for group in &mut groups {
+        group.write_denied(host, clock, debts, metrics);
+    }
+    Charged::Nothing
+}
+
+fn read_all<'c>(
+    host: &impl Host,
+    cases: &'c mut [Case],
+    clock: &Clock,
+    debts: &Debts,
+    metrics: &mut Metrics,
+) -> Vec<Group<'c>> {
+    cases.sort_unstable_by_key(|case| case.ask.place);
+    let groups = cases.chunk_by_mut(|a, b| a.ask.place == b.ask.place);
+    groups.map(|cases| Group::read(host, cases, clock, debts, metrics)).collect()
 }
 
 fn charge_all(
@@ -208,7 +216,10 @@ impl<'c> Group<'c> {
             return Charged::Lacking;
         }
         // Decided on the last state read. The charge is not lost: it is made with the next success. What syncs is
-        // reported to the counter in any case.
+        // reported to the counter in any case; here it is not kept, and so not taken away when it is acknowledged.
+        for case in self.cases.iter_mut().filter(|case| case.ask.home == Home::Synced) {
+            case.judged.forget_receipts();
+        }
         for case in self.charged().filter(|case| case.ask.home != Home::Synced) {
             let now = clock.of(case.ask.home);
             debts.owe(&case.ask, case.judged.ends_of_limits(now), clock, metrics);
@@ -264,14 +275,16 @@ impl<'c> Group<'c> {
         if planted::has(Bug::UndoForgotten) {
             return;
         }
-        let is_undone = update(host, self.place, metrics, &mut |slot| {
+        let mut is_given_back = true;
+        let is_written = update(host, self.place, metrics, &mut |slot| {
+            is_given_back = true;
             for case in self.charged() {
                 let receipts = case.judged.receipts().into_iter();
-                case.ask.refund(slot, receipts, case.ask.take.amount.get(), clock);
+                is_given_back &= case.ask.refund(slot, receipts, case.ask.take.amount.get(), clock);
             }
             Evictions::default()
         });
-        if !is_undone {
+        if !(is_written && is_given_back) {
             metrics.add(Metric::UndosLost, 1);
         }
     }

@@ -23,6 +23,8 @@ use tidegate_core::slot::ENTRIES;
 
 /// How often metrics are handed over and debts paid.
 const TICK_MS: u64 = 500;
+/// How often those who waited are seen to while there are more than one callback may see to.
+const HURRIED_TICK_MS: u64 = 4;
 
 /// The name under which rules of routes' metadata share their metrics: no rule can have it, for a name begins with a
 /// letter.
@@ -103,6 +105,8 @@ pub struct Engine {
     /// Requests that waited, and must be seen to.
     done: Vec<Done>,
     tick_ms: u64,
+    /// While ticks come faster than that: how much of a tick has passed.
+    hurried_ms: Option<u64>,
     /// Ticks since metrics were last handed over.
     ticks: u64,
     /// Scratch space for the places of rules that match.
@@ -160,6 +164,7 @@ impl Engine {
             fleet,
             done: Vec::new(),
             tick_ms,
+            hurried_ms: None,
             ticks: 0,
             found: Vec::new(),
             key: Vec::new(),
@@ -244,10 +249,31 @@ impl Engine {
         }
     }
 
-    /// A request that waited and is to be seen to: the host's number of it.
-    pub fn next_done(&mut self) -> Option<u32> {
-        self.done.retain(|done| !done.slip.has_left());
-        self.done.first().map(|done| done.stream)
+    /// A request that waited and is to be seen to: the host's number of it. Those that left meanwhile get back what was
+    /// taken for them.
+    pub fn next_done(&mut self, host: &impl Host) -> Option<u32> {
+        let Self { books, fleet, done, .. } = self;
+        for Done { act, taken, .. } in done.extract_if(.., |done| done.slip.has_left()) {
+            books.metrics.add(Metric::WaitingLeft, 1);
+            if let Act::Admit { mut passage, .. } = act {
+                books.settle(host, &mut passage, None);
+            }
+            for refund in taken {
+                if let Some(fleet) = fleet {
+                    fleet.outbox.refund(refund, &mut books.metrics);
+                }
+            }
+        }
+        done.first().map(|done| done.stream)
+    }
+
+    /// Another period for the tick, if it should have one: a short one while there are more who waited than one callback
+    /// may see to. Kong sees to each in the callback of its own call, and takes no second period.
+    pub fn new_tick_ms(&mut self) -> Option<u64> {
+        let is_hurried = !self.done.is_empty() && self.table.host_kind() == HostKind::Envoy;
+        let is_news = is_hurried != self.hurried_ms.is_some();
+        self.hurried_ms = is_hurried.then(|| self.hurried_ms.unwrap_or(0));
+        is_news.then_some(if is_hurried { HURRIED_TICK_MS } else { self.tick_ms })
     }
 
     /// Sees to the request that [`Self::next_done`] named, which the host has entered; true if it is to go on. False
@@ -283,10 +309,20 @@ impl Engine {
 
     /// Pays debts, makes refunds, hands out metrics, forgets what has ended, and speaks to the counter.
     pub fn on_tick(&mut self, host: &impl Host) {
-        let Self { books, fleet, done, tick_ms, ticks, .. } = self;
+        let Self { books, fleet, done, tick_ms, hurried_ms, ticks, .. } = self;
+        if let Some(ms) = hurried_ms {
+            *ms = ms.saturating_add(HURRIED_TICK_MS);
+            if ms < tick_ms {
+                return;
+            }
+            *ms = 0;
+        }
         let clock = match fleet {
             Some(fleet) => {
-                let Ok(clock) = fleet.clock(host) else { return };
+                let clock = fleet.clock(host).unwrap_or_else(|_| {
+                    books.metrics.add(Metric::Errors, 1);
+                    fleet.latest_clock()
+                });
                 done.extend(fleet.give_up_lost(host, &clock, books));
                 if let Err(waiters) = fleet.tick(host, &clock, &mut books.metrics) {
                     decide_without(host, fleet, waiters, &clock, books, done);

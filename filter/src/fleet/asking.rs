@@ -4,7 +4,7 @@ use super::waiting::{Fate, Slip, Waiter};
 use super::{Done, Fleet};
 use crate::ask::{Ask, Case, Home};
 use crate::clock::Clock;
-use crate::decide::{Act, Books, Decision, Denied, admit, asked_of_counter, denies_now};
+use crate::decide::{Act, Books, Decision, Denied, asked_of_counter, denies_now};
 use crate::denials::Denial;
 use crate::host::Host;
 use std::rc::Rc;
@@ -25,26 +25,9 @@ pub(crate) fn ask(
     let syncs = asks.iter().any(|ask| ask.home == Home::Synced);
     let is_away = fleet.is_away() && (asks_counter || syncs);
     if !asks_counter && !is_away {
-        match books.decide(host, asks, Vec::new(), shadow, (clock, Some(&fleet.leases))) {
-            Decision::Made { act, cases } => {
-                if act.is_admission() {
-                    fleet.book(&cases, clock, &mut books.metrics);
-                } else {
-                    fleet.book_denied(&cases, clock, &mut books.metrics);
-                }
-                return Ok(act);
-            }
-            Decision::Lacking { cases, shadow: noted } => {
-                shadow = noted;
-                for case in cases.iter().filter(|case| case.judged.lacks) {
-                    fleet.leases.lacked(&case.ask);
-                }
-                let denying = cases.iter().find(|case| case.judged.lacks && case.denies_when_empty());
-                if let Some(case) = denying.filter(|_| !fleet.is_away()) {
-                    return Ok(deny_empty(case, shadow, clock, books));
-                }
-                asks = cases.into_iter().map(|case| case.ask).collect();
-            }
+        match decide_here(host, fleet, (asks, shadow), clock, books) {
+            Ok(act) => return Ok(act),
+            Err(lacking) => (asks, shadow) = lacking,
         }
     }
     if !fleet.can_wait() {
@@ -64,15 +47,59 @@ pub(crate) fn ask(
     Ok(own.map_or_else(Act::admission, |own| done.remove(own).act))
 }
 
-/// A rule that would rather deny than wait has nothing granted.
-fn deny_empty(case: &Case, mut shadow: Option<Denied>, clock: &Clock, books: &mut Books) -> Act {
-    let no = Denied::outright(&case.ask.rule, Denial::for_want_of_capacity(EMPTY_RETRY_MS, clock));
-    let mut denied = None;
-    books.note_outright(no, case.ask.enforced, &mut denied, &mut shadow);
-    match denied {
-        Some(denied) => Books::deny(&denied, clock),
-        None => admit(&[], shadow, (clock, None)),
+/// Decides by what is granted and known in this proxy. If too little is granted, hands back what is to be asked.
+fn decide_here(
+    host: &impl Host,
+    fleet: &mut Fleet,
+    (mut asks, mut shadow): (Vec<Ask>, Option<Denied>),
+    clock: &Clock,
+    books: &mut Books,
+) -> Result<Act, (Vec<Ask>, Option<Denied>)> {
+    loop {
+        let lacking = match books.decide(host, asks, Vec::new(), shadow, (clock, Some(&fleet.leases))) {
+            Decision::Made { act, cases } => {
+                if act.is_admission() {
+                    fleet.book(&cases, clock, &mut books.metrics);
+                } else {
+                    fleet.book_denied(&cases, clock, &mut books.metrics);
+                }
+                return Ok(act);
+            }
+            Decision::Lacking { cases, shadow: noted } => {
+                shadow = noted;
+                cases
+            }
+        };
+        for case in lacking.iter().filter(|case| case.judged.lacks) {
+            fleet.leases.lacked(&case.ask);
+        }
+        let denies = |case: &Case| case.judged.lacks && case.denies_when_empty() && !fleet.is_away();
+        let (denying, others): (Vec<Case>, Vec<Case>) = lacking.into_iter().partition(denies);
+        asks = others.into_iter().map(|case| case.ask).collect();
+        if denying.is_empty() {
+            return Err((asks, shadow));
+        }
+        if let Some(denied) = deny_empty(&denying, &mut shadow, clock, books) {
+            return Ok(Books::deny(&denied, clock));
+        }
+        // Rules in shadow have said no: the others are asked again.
     }
+}
+
+/// Rules that would rather deny than wait have nothing granted: the first that is enforced is returned, those in shadow
+/// are noted.
+fn deny_empty(
+    cases: &[Case],
+    shadow: &mut Option<Denied>,
+    clock: &Clock,
+    books: &mut Books,
+) -> Option<Denied> {
+    let mut denied = None;
+    for case in cases {
+        let no = Denied::outright(&case.ask.rule, Denial::for_want_of_capacity(EMPTY_RETRY_MS, clock));
+        books.note_outright(no, case.ask.enforced, &mut denied, shadow);
+    }
+    denied
 }
 
 /// Decides about those whose call could not be made.

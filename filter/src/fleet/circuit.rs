@@ -17,6 +17,8 @@ pub(crate) enum Circuit {
         retry_at: Timestamp,
         /// How long that was to wait.
         wait_ms: u64,
+        /// When the last call failed.
+        failed_at: Timestamp,
     },
 }
 
@@ -41,14 +43,16 @@ impl Circuit {
         }
     }
 
-    /// A call failed; says whether that is news.
-    pub(crate) fn fail(&mut self, now: Timestamp) -> bool {
+    /// A call that was made then failed; says whether that is news. Of several that were under way when the counter went
+    /// away, as on Kong, only the first one counts.
+    pub(crate) fn fail(&mut self, made_at: Timestamp, now: Timestamp) -> bool {
         let (wait_ms, is_news) = match *self {
             Self::Closed => (WAIT_MS_MIN, true),
+            Self::Open { failed_at, .. } if made_at <= failed_at => return false,
             Self::Open { wait_ms, .. } => (wait_ms.saturating_mul(2).min(WAIT_MS_MAX), false),
         };
         let retry_at = Timestamp::from_ms(now.ms().saturating_add(wait_ms));
-        *self = Self::Open { retry_at, wait_ms };
+        *self = Self::Open { retry_at, wait_ms, failed_at: now };
         is_news
     }
 
@@ -69,17 +73,27 @@ mod tests {
         let at = Timestamp::from_ms;
         let mut circuit = Circuit::Closed;
         assert!(circuit.lets_try(at(0)));
-        assert!(circuit.fail(at(1_000)));
+        assert!(circuit.fail(at(990), at(1_000)));
         assert!(circuit.is_open() && !circuit.lets_try(at(1_099)) && circuit.lets_try(at(1_100)));
-        assert!(!circuit.fail(at(1_100)));
+        assert!(!circuit.fail(at(1_100), at(1_100)));
         assert_eq!(circuit.retry_ms(at(1_100)), 200);
-        for _ in 0..10 {
-            circuit.fail(at(2_000));
+        for now in 0..10 {
+            circuit.fail(at(2_001 + now), at(2_001 + now));
         }
-        assert_eq!(circuit.retry_ms(at(2_000)), 5_000);
+        assert_eq!(circuit.retry_ms(at(2_010)), 5_000);
         assert!(circuit.succeed());
         assert!(!circuit.succeed());
-        circuit.fail(at(9_000));
+        circuit.fail(at(9_000), at(9_000));
         assert_eq!(circuit.retry_ms(at(9_000)), 100);
+    }
+
+    #[test]
+    fn calls_that_fail_together_count_as_one() {
+        let at = Timestamp::from_ms;
+        let mut circuit = Circuit::Closed;
+        for made_at in 950..1_000 {
+            circuit.fail(at(made_at), at(1_000));
+        }
+        assert_eq!(circuit.retry_ms(at(1_000)), 100);
     }
 }

@@ -5,7 +5,8 @@ use crate::fleet::leases::ChunkAsk;
 use crate::fleet::outbox::{Refund, Report};
 use crate::fleet::waiting::Waiter;
 use core::num::NonZeroU64;
-use tidegate_config::wire::{Act, Answer, Batch, Group, GroupAnswer, Sender, Take};
+use tidegate_config::LIMITS_MAX;
+use tidegate_config::wire::{Act, Answer, Batch, GROUPS_MAX, Group, GroupAnswer, Sender, TAKES_MAX, Take};
 use tidegate_core::{Manner, Outcome, Timestamp};
 
 /// A call that is under way, or that failed and will be made again.
@@ -69,10 +70,33 @@ pub(crate) fn encode(items: &[Item], namespace: &str, sender: Option<Sender>, wa
     batch.to_postcard()
 }
 
-/// How many groups and takes all items have together.
-pub(crate) fn size(items: &[Item]) -> (usize, usize) {
-    let groups = || items.iter().flat_map(Item::groups);
-    (groups().count(), groups().map(|group| group.takes.len()).sum())
+/// How much of a batch is taken up.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Size {
+    groups: usize,
+    takes: usize,
+}
+
+impl Size {
+    /// That of those who wait, as [`Item::groups`] makes them.
+    pub(crate) fn of(waiter: &Waiter) -> Self {
+        let takes = waiter.asked.iter().map(|ask| ask.limits().len()).sum();
+        let together = usize::from(waiter.enforced().next().is_some());
+        Self { groups: waiter.in_shadow().count().saturating_add(together), takes }
+    }
+
+    /// Both together, if the counter takes a batch of that size.
+    pub(crate) fn and(self, other: Self) -> Option<Self> {
+        let groups = self.groups.saturating_add(other.groups);
+        let takes = self.takes.saturating_add(other.takes);
+        (groups <= GROUPS_MAX && takes <= TAKES_MAX).then_some(Self { groups, takes })
+    }
+
+    /// How many groups of one key have room beside it.
+    pub(crate) fn room(self) -> usize {
+        let by_takes = TAKES_MAX.saturating_sub(self.takes).div_euclid(LIMITS_MAX);
+        GROUPS_MAX.saturating_sub(self.groups).min(by_takes)
+    }
 }
 
 /// Deals an answer out to the items; nothing if it does not fit them.

@@ -120,7 +120,7 @@ impl Fleet {
             }
             let Some(denied) = books.recall_enforced(&waiter.asked, clock) else { return true };
             let act = Books::deny(&denied, clock);
-            done.push(Done { stream: waiter.stream, slip: std::rc::Rc::clone(&waiter.slip), act });
+            done.push(Done::new(waiter, act));
             false
         });
     }
@@ -156,7 +156,8 @@ impl Fleet {
         if is_new {
             books.metrics.add(Metric::CounterEpochs, 1);
             books.denials.forget_of_fleet();
-            self.leases.forget_exhaustion();
+            self.leases.begin_anew(host, clock, &mut books.metrics);
+            self.outbox.forget_refunds();
             log::warn!("the counter \"{}\" has lost what it counted", self.counter.cluster);
         }
         is_new
@@ -181,17 +182,18 @@ impl Fleet {
             return None;
         }
         let act = if is_granted(&cases) {
-            let receipts: Vec<Refund> =
+            let taken: Vec<Refund> =
                 cases.iter().map(|case| Refund::whole(&case.ask, &case.judged)).collect();
-            match books.decide(host, waiter.here, cases, waiter.shadow, (clock, None)) {
+            let here = std::mem::take(&mut waiter.here);
+            match books.decide(host, here, cases, waiter.shadow.take(), (clock, None)) {
                 Decision::Made { act, cases } if act.is_admission() => {
                     self.book(&cases, clock, &mut books.metrics);
-                    act
+                    return Some(Done { taken, ..Done::new(&waiter, act) });
                 }
                 Decision::Made { act, cases } => {
                     self.book_denied(&cases, clock, &mut books.metrics);
                     // What is decided here said no meanwhile: all are charged or none.
-                    for refund in receipts {
+                    for refund in taken {
                         self.outbox.refund(refund, &mut books.metrics);
                     }
                     act
@@ -210,7 +212,7 @@ impl Fleet {
             self.book_denied(&cases, clock, &mut books.metrics);
             books.refuse(&cases, clock)
         };
-        Some(Done { stream: waiter.stream, slip: waiter.slip, act })
+        Some(Done::new(&waiter, act))
     }
 
     /// Puts right what was decided without the counter's word.
@@ -244,7 +246,8 @@ impl Fleet {
             Failed::Unknown(why) => (why, true, false),
             Failed::Forgotten(why) => (why, true, true),
         };
-        self.failed(&why, clock, &mut books.metrics);
+        let made_at = flight.under_way.map_or(flight.first_sent, |(_, sent)| sent);
+        self.failed(&why, made_at, clock, &mut books.metrics);
         let mut done = Vec::new();
         for item in &mut flight.items {
             if let Item::Waiter(waiter) = item
@@ -259,9 +262,10 @@ impl Fleet {
         }
         if !is_unknown {
             drop(self.unload(flight.items, &mut books.metrics));
-        } else if is_forgotten {
+        } else if is_forgotten || is_own {
+            // A call of Kong's has no number and is not made again.
             self.lose(flight.items, &mut books.metrics);
-        } else if !is_own {
+        } else {
             flight.under_way = None;
             flight.is_retry = true;
             self.flight = Some(flight);
@@ -294,7 +298,7 @@ impl Fleet {
         let unreported = if reports { &[][..] } else { &waiter.asked };
         let act = self.without(host, asks, waiter.shadow.take(), unreported, clock, books);
         waiter.fate = if act.is_admission() { Fate::Admitted } else { Fate::Gone };
-        Some(Done { stream: waiter.stream, slip: std::rc::Rc::clone(&waiter.slip), act })
+        Some(Done::new(waiter, act))
     }
 
     /// Decides about asks of which the counter cannot be asked. It is told later, but for those that are `unreported`.

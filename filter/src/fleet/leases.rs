@@ -24,8 +24,10 @@ use tidegate_core::{Grant, Outcome, Retry, Timestamp};
 const LEASES_MAX: usize = 4_096;
 /// The longest that a grant lives: what an idle proxy holds is back with the fleet by then.
 pub(crate) const GRANT_MS_MAX: u64 = 2_000;
-/// A chunk is at most one part in so many of the limit.
+/// A chunk is at most one part in so many of the limit, or what the limit allows in this time if that is more: in a
+/// short window a smaller one would not last from tick to tick.
 const CHUNKS_IN_LIMIT: u64 = 32;
+const CHUNK_LASTS_MS: u64 = 200;
 /// A chunk is at most one part in so many of each proxy's share of what is left.
 const CHUNKS_IN_REST: u64 = 4;
 /// How many ticks' demand of this VM a chunk should last, and should at least be left at a tick: other workers spend
@@ -76,7 +78,11 @@ pub(crate) struct ChunkAsk {
 
 /// All that this VM leases.
 #[derive(Default)]
-pub(crate) struct Leases(BTreeMap<LeaseKey, Lease>);
+pub(crate) struct Leases {
+    by_key: BTreeMap<LeaseKey, Lease>,
+    /// Who asks first when the next call has not room for all: whoever comes after the last that asked.
+    next: LeaseKey,
+}
 
 fn key(ask: &Ask) -> LeaseKey {
     (ask.identity.key, ask.rule.variant, ask.limit_set)
@@ -103,10 +109,10 @@ impl Leases {
 
     fn open(&mut self, ask: &Ask) -> Option<&mut Lease> {
         let key = key(ask);
-        if self.0.len() >= LEASES_MAX && !self.0.contains_key(&key) {
+        if self.by_key.len() >= LEASES_MAX && !self.by_key.contains_key(&key) {
             return None;
         }
-        let lease = self.0.entry(key).or_insert_with(|| Lease {
+        let lease = self.by_key.entry(key).or_insert_with(|| Lease {
             ask: Ask { home: Home::Leased, ..ask.clone() },
             wanted: 0,
             wanted_per_tick: 0,
@@ -129,7 +135,7 @@ impl Leases {
         outbox: &mut Outbox,
         metrics: &mut Metrics,
     ) {
-        for lease in self.0.values_mut() {
+        for lease in self.by_key.values_mut() {
             // What was wanted lately fades, so that a pause between bursts does not start all over.
             let faded = lease.wanted_per_tick.saturating_mul(3).div_euclid(4);
             lease.idle_ticks = if lease.wanted == 0 { lease.idle_ticks.saturating_add(1) } else { 0 };
@@ -140,7 +146,8 @@ impl Leases {
             lease.is_hungry = is_wanted && (lease.is_hungry || is_short);
             lease.give_back(host, clock, clock.monotonic, outbox, metrics);
         }
-        self.0.retain(|_, lease| lease.idle_ticks < IDLE_TICKS_MAX || lease.held.iter().any(Option::is_some));
+        self.by_key
+            .retain(|_, lease| lease.idle_ticks < IDLE_TICKS_MAX || lease.held.iter().any(Option::is_some));
     }
 
     /// The plugin ends: everything goes back at once.
@@ -151,19 +158,25 @@ impl Leases {
         outbox: &mut Outbox,
         metrics: &mut Metrics,
     ) {
-        for lease in self.0.values_mut() {
+        for lease in self.by_key.values_mut() {
+            lease.is_hungry = false;
             lease.give_back(host, clock, Timestamp::from_ms(u64::MAX), outbox, metrics);
         }
     }
 
-    /// Chunks to ask for now, at most so many.
+    /// Chunks to ask for now, at most so many; with more than that each has its turn.
     pub(crate) fn hungry(&mut self, proxies: u32, clock: &Clock, most: usize) -> Vec<ChunkAsk> {
-        let mut chunks = Vec::new();
-        for lease in self.0.values_mut() {
-            if chunks.len() >= most {
-                break;
-            }
-            if lease.is_hungry && !lease.is_asked_for && lease.exhausted_until <= clock.monotonic {
+        let is_hungry = |lease: &Lease| {
+            lease.is_hungry && !lease.is_asked_for && lease.exhausted_until <= clock.monotonic
+        };
+        let keys = self.by_key.range(self.next..).chain(self.by_key.range(..self.next));
+        let hungry = keys.filter(|(_, lease)| is_hungry(lease)).map(|(key, _)| *key);
+        // One more than is asked for now: it is the first the next time.
+        let mut asking: Vec<LeaseKey> = hungry.take(most.saturating_add(1)).collect();
+        self.next = if asking.len() > most { asking.pop().unwrap_or_default() } else { LeaseKey::default() };
+        let mut chunks = Vec::with_capacity(asking.len());
+        for key in asking {
+            if let Some(lease) = self.by_key.get_mut(&key) {
                 lease.is_asked_for = true;
                 chunks.push(lease.chunk(proxies));
             }
@@ -182,7 +195,7 @@ impl Leases {
         (outbox, metrics): (&mut Outbox, &mut Metrics),
     ) {
         // What has ended must be out of the table before more comes in.
-        if let Some(lease) = self.0.get_mut(&key(ask)) {
+        if let Some(lease) = self.by_key.get_mut(&key(ask)) {
             lease.give_back(host, clock, clock.monotonic, outbox, metrics);
         }
         let mut grants = [None; LIMITS_MAX];
@@ -206,8 +219,13 @@ impl Leases {
                 set(&mut held, index, Some(Held { receipt: outcome.receipt, until, window }));
             }
         }
+        let mut joined = grants;
         let is_added = grants.iter().all(Option::is_none)
-            || update(host, ask.place, metrics, &mut |slot| ask.add_grants(slot, &grants, clock));
+            || update(host, ask.place, metrics, &mut |slot| {
+                let evictions;
+                (joined, evictions) = ask.add_grants(slot, &grants, clock);
+                evictions
+            });
         if !is_added {
             for (index, outcome) in outcomes.iter().enumerate() {
                 set(&mut refund.taken, index, (outcome.receipt, outcome.taken));
@@ -218,37 +236,40 @@ impl Leases {
         lease.is_asked_for = false;
         lease.is_hungry = false;
         if is_added {
-            lease.hold(held, &grants);
+            lease.hold(held, &joined, &grants);
         }
         lease.hear(outcomes, clock);
     }
 
     /// The counter has refused a request: there is nothing to grant either.
     pub(crate) fn refused(&mut self, case: &Case, clock: &Clock) {
-        if let Some(lease) = self.0.get_mut(&key(&case.ask)) {
+        if let Some(lease) = self.by_key.get_mut(&key(&case.ask)) {
             let outcomes: Vec<Outcome> = case.judged.outcomes().copied().collect();
             lease.hear(&outcomes, clock);
         }
     }
 
-    /// The counter has lost what it knew: there is more than it said.
-    pub(crate) fn forget_exhaustion(&mut self) {
-        for lease in self.0.values_mut() {
+    /// The counter has lost what it knew: there is more than it said, and what it granted is neither spent any more nor
+    /// given back.
+    pub(crate) fn begin_anew(&mut self, host: &impl Host, clock: &Clock, metrics: &mut Metrics) {
+        for lease in self.by_key.values_mut() {
             lease.remaining = [u64::MAX; LIMITS_MAX];
             lease.exhausted_until = Timestamp::from_ms(0);
+            lease.take_out(host, clock, Timestamp::from_ms(u64::MAX), metrics);
+            lease.held = [None; LIMITS_MAX];
         }
     }
 
     /// What came of an ask for a chunk is not known, or it was never made.
     pub(crate) fn forget_ask(&mut self, ask: &Ask) {
-        if let Some(lease) = self.0.get_mut(&key(ask)) {
+        if let Some(lease) = self.by_key.get_mut(&key(ask)) {
             lease.is_asked_for = false;
         }
     }
 
     /// What the fleet has left, as the counter last said.
     pub(crate) fn remaining(&self, ask: &Ask) -> Option<u64> {
-        let lease = self.0.get(&key(ask))?;
+        let lease = self.by_key.get(&key(ask))?;
         lease.remaining.iter().copied().min().filter(|remaining| *remaining < u64::MAX)
     }
 }
@@ -257,7 +278,10 @@ impl Lease {
     fn chunk(&self, proxies: u32) -> ChunkAsk {
         let wanted = self.wanted_per_tick.max(self.wanted).saturating_mul(TICKS_AHEAD).max(1);
         let amount = |(index, counted): (usize, &crate::rules::CountedLimit)| {
-            let limit_max = counted.wire.limit.capacity().div_euclid(CHUNKS_IN_LIMIT);
+            let limit = &counted.wire.limit;
+            let allowed = limit.requests().saturating_mul(CHUNK_LASTS_MS);
+            let lasting = allowed.checked_div(limit.window_ms()).unwrap_or(0).min(limit.capacity());
+            let limit_max = limit.capacity().div_euclid(CHUNKS_IN_LIMIT).max(lasting);
             let remaining = self.remaining.get(index).copied().unwrap_or(u64::MAX);
             let sharers = u64::from(proxies).saturating_mul(CHUNKS_IN_REST);
             let rest_max = remaining.checked_div(sharers).unwrap_or(remaining);
@@ -269,13 +293,17 @@ impl Lease {
         }
     }
 
-    fn hold(&mut self, held: [Option<Held>; LIMITS_MAX], grants: &[Option<Grant>; LIMITS_MAX]) {
-        for (known, new) in self.held.iter_mut().zip(held) {
-            *known = match (*known, new) {
-                // Without windows the whole ends with its earliest part, which is what this VM then looks after.
-                (Some(known), Some(new)) if new.window == 0 && known.until < new.until => Some(known),
-                (known, new) => new.or(known),
-            };
+    /// What this VM answers for ends when the grant in the table does, of which it is a part now.
+    fn hold(
+        &mut self,
+        held: [Option<Held>; LIMITS_MAX],
+        joined: &[Option<Grant>; LIMITS_MAX],
+        grants: &[Option<Grant>; LIMITS_MAX],
+    ) {
+        for ((known, new), joined) in self.held.iter_mut().zip(held).zip(joined) {
+            let until = joined.as_ref().map(|joined| joined.until);
+            let new = new.map(|new| Held { until: until.unwrap_or(new.until), ..new });
+            *known = new.or(*known);
         }
         let granted = grants.iter().flatten().map(|grant| grant.left).min().unwrap_or(0);
         self.left = self.left.saturating_add(granted);
@@ -304,11 +332,28 @@ impl Lease {
         outbox: &mut Outbox,
         metrics: &mut Metrics,
     ) {
+        let Some(refund) = self.take_out(host, clock, by, metrics) else { return };
+        let returned = refund.parts().map(|(_, _, amount)| amount.get()).max().unwrap_or(0);
+        metrics.add(Metric::GrantsReturned, returned);
+        if planted::has(Bug::RefundTwice) {
+            outbox.refund(Refund { ask: refund.ask.clone(), taken: refund.taken }, metrics);
+        }
+        outbox.refund(refund, metrics);
+    }
+
+    /// Takes what is left of grants that end by `by` out of the table.
+    fn take_out(
+        &mut self,
+        host: &impl Host,
+        clock: &Clock,
+        by: Timestamp,
+        metrics: &mut Metrics,
+    ) -> Option<Refund> {
         let ended = self
             .held
             .map(|held| held.filter(|held| held.until <= by).map(|Held { window, .. }| Ended { window, by }));
         if ended.iter().all(Option::is_none) {
-            return;
+            return None;
         }
         let mut reclaimed = [0; LIMITS_MAX];
         let is_out = update(host, self.ask.place, metrics, &mut |slot| {
@@ -317,7 +362,7 @@ impl Lease {
         });
         if !is_out {
             // Nobody spends it meanwhile; the next tick tries again.
-            return;
+            return None;
         }
         self.left = 0;
         let mut refund = Refund { ask: self.ask.clone(), taken: [(0, 0); LIMITS_MAX] };
@@ -329,11 +374,7 @@ impl Lease {
                 *held = None;
             }
         }
-        if planted::has(Bug::RefundTwice) {
-            outbox.refund(Refund { ask: refund.ask.clone(), taken: refund.taken }, metrics);
-        }
-        outbox.refund(refund, metrics);
-        metrics.add(Metric::GrantsReturned, reclaimed.iter().copied().max().unwrap_or(0));
+        Some(refund)
     }
 }
 

@@ -23,14 +23,14 @@ use crate::planted::{self, Bug};
 use crate::table::{HostKind, Table, TableError};
 use circuit::Circuit;
 use core::cell::Cell;
-use flight::{Flight, Item};
+use flight::{Flight, Item, Size};
 use leases::Leases;
-use outbox::Outbox;
+use outbox::{Outbox, Refund};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use tidegate_config::wire::{GROUPS_MAX, POSTCARD, REMEMBERED_MS, Sender, TAKES_MAX};
-use tidegate_config::{Config, Counter, GlobalMode, LIMITS_MAX, OnFailure};
+use tidegate_config::wire::{POSTCARD, REMEMBERED_MS, Sender};
+use tidegate_config::{Config, Counter, GlobalMode, OnFailure};
 use tidegate_core::Timestamp;
 use waiting::{Slip, Waiter};
 
@@ -85,6 +85,15 @@ pub(crate) struct Done {
     pub(crate) stream: u32,
     pub(crate) slip: Rc<Slip>,
     pub(crate) act: Act,
+    /// What the counter took for it, should it leave before it is seen to.
+    pub(crate) taken: Vec<Refund>,
+}
+
+impl Done {
+    /// One for which the counter has taken nothing.
+    fn new(waiter: &Waiter, act: Act) -> Self {
+        Self { stream: waiter.stream, slip: Rc::clone(&waiter.slip), act, taken: Vec::new() }
+    }
 }
 
 /// What `on_failure` makes of an ask.
@@ -223,6 +232,11 @@ impl Fleet {
         clock: &Clock,
         metrics: &mut Metrics,
     ) -> Result<(), Vec<Waiter>> {
+        if Size::default().and(Size::of(&waiter)).is_none() {
+            log::error!("a request asks the counter for more rules than a call carries: decided without it");
+            metrics.add(Metric::Errors, 1);
+            return Err(vec![waiter]);
+        }
         if self.host_kind == HostKind::Envoy {
             self.queue.push_back(waiter);
             return self.send(host, clock, metrics);
@@ -269,25 +283,33 @@ impl Fleet {
     /// What goes with the next call, within the bounds of a batch.
     fn load(&mut self, clock: &Clock, metrics: &mut Metrics) -> Vec<Item> {
         let mut items = Vec::new();
+        let mut size = Size::default();
         while items.len() < WAITERS_PER_CALL_MAX {
             let Some(waiter) = self.queue.pop_front() else { break };
             if waiter.slip.has_left() {
                 metrics.add(Metric::WaitingLeft, 1);
-            } else {
-                items.push(Item::Waiter(waiter));
+                continue;
             }
+            let Some(with_it) = size.and(Size::of(&waiter)) else {
+                // It goes with the next.
+                self.queue.push_front(waiter);
+                break;
+            };
+            size = with_it;
+            items.push(Item::Waiter(waiter));
         }
-        let (groups, takes) = flight::size(&items);
-        let by_takes = TAKES_MAX.saturating_sub(takes).div_euclid(LIMITS_MAX);
-        let room = GROUPS_MAX.saturating_sub(groups).min(by_takes);
-        let ends_at = items.len().saturating_add(room);
+        let ends_at = items.len().saturating_add(size.room());
         while items.len() < ends_at {
             let Some(refund) = self.outbox.next_refund() else { break };
             items.push(Item::Refund(refund));
         }
-        let chunks = self.leases.hungry(self.proxies, clock, ends_at.saturating_sub(items.len()));
+        // Of the rest one half is for reports and one for grants, and what one does not need the other has.
+        let left = |items: &Vec<Item>| ends_at.saturating_sub(items.len());
+        let reports = self.outbox.due_reports(clock, left(&items).div_ceil(2));
+        items.extend(reports.into_iter().map(Item::Report));
+        let chunks = self.leases.hungry(self.proxies, clock, left(&items));
         items.extend(chunks.into_iter().map(Item::Chunk));
-        let reports = self.outbox.due_reports(clock, ends_at.saturating_sub(items.len()));
+        let reports = self.outbox.due_reports(clock, left(&items));
         items.extend(reports.into_iter().map(Item::Report));
         items
     }
@@ -334,11 +356,15 @@ impl Fleet {
         metrics: &mut Metrics,
     ) -> Vec<Waiter> {
         self.not_called(status, clock, metrics);
-        self.unload(items, metrics)
+        let mut waiters = self.unload(items, metrics);
+        // Those who queued for the next call do not wait for a counter that is away.
+        waiters.extend(self.queue.drain(..));
+        waiters
     }
 
     fn not_called(&mut self, status: Status, clock: &Clock, metrics: &mut Metrics) {
-        self.failed(&format!("the proxy would not call it ({status:?})"), clock, metrics);
+        let why = format!("the proxy would not call it ({status:?})");
+        self.failed(&why, clock.monotonic, clock, metrics);
     }
 
     /// Puts back what a call carried that counted for nothing.
@@ -355,9 +381,9 @@ impl Fleet {
         waiters
     }
 
-    fn failed(&mut self, why: &str, clock: &Clock, metrics: &mut Metrics) {
+    fn failed(&mut self, why: &str, made_at: Timestamp, clock: &Clock, metrics: &mut Metrics) {
         metrics.add(Metric::CounterFailures, 1);
-        if self.circuit.fail(clock.monotonic) {
+        if self.circuit.fail(made_at, clock.monotonic) {
             log::warn!(
                 "the counter \"{}\" does not answer: {why}; rules with `global` go by their `on_failure` until it does",
                 self.counter.cluster
@@ -382,6 +408,11 @@ impl Fleet {
         }
         self.leases.tick(host, clock, &mut self.outbox, metrics);
         if !self.circuit.is_open() {
+            // On Kong a request's own call may have found the counter again before the failed one was repeated.
+            if let Some(flight) = self.flight.take_if(|flight| flight.under_way.is_none()) {
+                self.fly_again(host, flight, clock, metrics);
+                return Ok(());
+            }
             self.send(host, clock, metrics)?;
             return if self.is_idle(clock) { self.fly(host, Vec::new(), clock, metrics) } else { Ok(()) };
         }
@@ -441,12 +472,13 @@ impl Fleet {
         is_quiet && self.flight.is_none()
     }
 
-    /// The plugin ends: what can still be told is told, and nobody waits for an answer.
+    /// The plugin ends: what can still be told is told, and nobody waits for an answer. If no call can be made, grants
+    /// stay in the table, where those who come after spend them.
     pub(crate) fn end(&mut self, host: &impl Host, clock: &Clock, metrics: &mut Metrics) {
-        self.leases.end(host, clock, &mut self.outbox, metrics);
-        self.outbox.hurry(clock.monotonic);
         let can_call = self.host_kind == HostKind::Envoy && !self.circuit.is_open();
         if can_call && self.flight.is_none() {
+            self.leases.end(host, clock, &mut self.outbox, metrics);
+            self.outbox.hurry(clock.monotonic);
             let items = self.load(clock, metrics);
             if !items.is_empty() {
                 // Waiters of a plugin that ends have no request any more.

@@ -89,24 +89,32 @@ impl Outbox {
         }
     }
 
-    /// Takes out what is due, up to a weight; a report of limits with large states is worth several. Those whose
-    /// windows are over are forgotten.
+    /// Takes out what is due, up to a weight; a report of limits with large states is worth several. What has been due
+    /// for longest goes first, so that with more than fits each has its turn. Those whose windows are over are
+    /// forgotten.
     pub(crate) fn due_reports(&mut self, clock: &Clock, weight_max: usize) -> Vec<Report> {
         self.reports.retain(|_, report| report.ends > clock.fleet);
+        let is_due = |(_, report): &(&ReportKey, &Report)| report.due <= clock.monotonic;
+        let mut due: Vec<(Timestamp, ReportKey, usize)> = (self.reports.iter().filter(is_due))
+            .map(|(key, report)| (report.due, *key, report.ask.weight()))
+            .collect();
+        due.sort_unstable();
         let mut room = weight_max;
-        let mut due = Vec::new();
-        for (key, report) in &self.reports {
-            let weight = report.ask.weight();
-            if report.due <= clock.monotonic && weight <= room {
-                room = room.saturating_sub(weight);
-                due.push(*key);
-            }
-        }
-        due.iter().filter_map(|key| self.reports.remove(key)).collect()
+        due.retain(|(_, _, weight)| {
+            let fits = *weight <= room;
+            room = if fits { room.saturating_sub(*weight) } else { room };
+            fits
+        });
+        due.iter().filter_map(|(_, key, _)| self.reports.remove(key)).collect()
     }
 
     pub(crate) fn next_refund(&mut self) -> Option<Refund> {
         self.refunds.pop_front()
+    }
+
+    /// The counter has lost what it knew: there is nothing to give back.
+    pub(crate) fn forget_refunds(&mut self) {
+        self.refunds.clear();
     }
 
     /// The plugin ends: everything is due now.

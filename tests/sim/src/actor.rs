@@ -79,6 +79,8 @@ pub(crate) struct Root {
     pub(crate) config: usize,
     pub(crate) is_ready: bool,
     pub(crate) has_tick: bool,
+    /// How many tick periods it has asked for: the last one holds.
+    pub(crate) periods: u32,
     /// The placement secret that it found in the marker.
     pub(crate) secret: Option<Secret>,
 }

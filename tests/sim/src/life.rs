@@ -29,10 +29,15 @@ impl World<'_> {
                 self.expect(arrival + 1);
                 self.arrive(arrival);
             }
-            Event::Tick { actor, generation, root, period_ns } => {
-                if self.actors[actor].generation == generation && self.actors[actor].root(root).is_some() {
+            Event::Tick { actor, generation, root, period_ns, number } => {
+                // Another period has taken its place, or its plugin is gone.
+                let is_its = |own: &mut Root| own.periods == number;
+                if self.actors[actor].generation == generation
+                    && self.actors[actor].root(root).is_some_and(is_its)
+                {
                     self.push(actor, Job::Tick { root });
-                    self.at(self.now_ns + period_ns, Event::Tick { actor, generation, root, period_ns });
+                    let next_ns = self.now_ns + period_ns;
+                    self.at(next_ns, Event::Tick { actor, generation, root, period_ns, number });
                 }
             }
             Event::Respond { request } => {
@@ -126,7 +131,14 @@ impl World<'_> {
 
     fn start_root(&mut self, actor: usize, config: usize) {
         let id = self.actors[actor].new_context();
-        self.actors[actor].roots.push(Root { id, config, is_ready: false, has_tick: false, secret: None });
+        self.actors[actor].roots.push(Root {
+            id,
+            config,
+            is_ready: false,
+            has_tick: false,
+            periods: 0,
+            secret: None,
+        });
         for job in [Job::CreateRoot { root: id }, Job::StartVm { root: id }, Job::Configure { root: id }] {
             self.push(actor, job);
         }

@@ -317,7 +317,11 @@ impl World<'_> {
     }
 
     fn set_tick(&mut self, actor: usize, job: Job, asked: &Asked) -> Result<Status, Trap> {
-        let Job::Configure { root } = job else { return Ok(BAD_ARGUMENT) };
+        let root = match job {
+            Job::Configure { root } => root,
+            Job::CallResponse { .. } => self.root_of(actor, job),
+            _ => return Err(Trap(format!("a tick period from {job:?}: nobody has tried that"))),
+        };
         let flavour = self.scenario.flavour;
         let generation = self.actors[actor].generation;
         let is_canary = self.actors[actor].role == Role::Canary;
@@ -326,10 +330,12 @@ impl World<'_> {
             return Err(Trap("a second tick period".to_owned()));
         }
         own.has_tick = true;
+        own.periods += 1;
+        let number = own.periods;
         if !is_canary {
             let period_ns = u64::from(asked.arg32(0)) * MS;
             let first_ns = self.now_ns + self.rng.between(1, period_ns);
-            self.at(first_ns, Event::Tick { actor, generation, root, period_ns });
+            self.at(first_ns, Event::Tick { actor, generation, root, period_ns, number });
         }
         Ok(OK)
     }

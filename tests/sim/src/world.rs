@@ -68,7 +68,7 @@ pub(crate) struct Proxy {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
     Arrive { arrival: usize },
-    Tick { actor: usize, generation: u64, root: u32, period_ns: u64 },
+    Tick { actor: usize, generation: u64, root: u32, period_ns: u64, number: u32 },
     Respond { request: usize },
     CallEnds { actor: usize, generation: u64, token: u32 },
     CallTimesOut { actor: usize, generation: u64, token: u32 },

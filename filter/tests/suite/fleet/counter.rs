@@ -18,6 +18,11 @@ pub(crate) struct FakeCounter {
     remembered: BTreeMap<(u64, u32, u64), Answer>,
     /// All that it was sent, retries too.
     pub(crate) senders: Vec<Option<Sender>>,
+    /// How much each take asked for that may get less: chunks of grants.
+    pub(crate) chunks: Vec<u64>,
+    /// How much was granted, and how much of all takes was given back.
+    pub(crate) granted: u64,
+    pub(crate) refunded: u64,
 }
 
 impl FakeCounter {
@@ -30,6 +35,9 @@ impl FakeCounter {
             states: BTreeMap::new(),
             remembered: BTreeMap::new(),
             senders: Vec::new(),
+            chunks: Vec::new(),
+            granted: 0,
+            refunded: 0,
         }
     }
 
@@ -83,9 +91,14 @@ impl FakeCounter {
             Act::Take(manner) => {
                 let (outcome, state) = limit.take(state, moment, Take { amount: take.n, manner });
                 self.states.insert(name(take), state);
+                if manner == Manner::Some {
+                    self.chunks.push(take.n.get());
+                    self.granted += outcome.taken;
+                }
                 outcome
             }
             Act::Refund { receipt } => {
+                self.refunded += take.n.get();
                 if let Some(state) = state {
                     self.states.insert(name(take), limit.refund(state, moment, receipt, take.n.get()));
                 }
@@ -141,7 +154,7 @@ pub(crate) fn fail(host: &MockHost, engine: &mut Engine) {
 /// What the host's side does with those who have waited.
 pub(crate) fn see_to(host: &MockHost, engine: &mut Engine) {
     use tidegate_filter::Host;
-    while let Some(stream) = engine.next_done() {
+    while let Some(stream) = engine.next_done(host) {
         let is_entered = host.enter(stream).is_ok();
         if engine.see_to(host, is_entered) {
             host.resume().expect("resumed");

@@ -1,4 +1,5 @@
 use super::{Came, Vm, config, counter};
+use crate::mock::Call;
 
 fn exact() -> String {
     config(r#"{ "mode": "exact" }"#, "")
@@ -189,5 +190,19 @@ fn a_denial_that_is_counted_is_told_to_the_counter() {
         assert_eq!(admitted, 10, "{mode}");
         vm.tick(100, &mut counter);
         assert_eq!(counter.used("api"), 25, "{mode}");
+    }
+}
+
+/// A denial by the proxy's own rules asks nobody, but counts where its rule says so.
+#[test]
+fn a_denial_that_counts_is_counted_also_beside_a_rule_of_the_fleet() {
+    let counts = r#", { "name": "here", "key": ["client_ip"], "limits": ["1/1h"], "count_denied": true }"#;
+    let mut counter = counter();
+    let mut vm = Vm::new(&config(r#"{ "mode": "exact" }"#, counts));
+    assert!(vm.admits("ana", &mut counter));
+    for _ in 0..2 {
+        vm.host.take_calls();
+        assert!(matches!(vm.request("ana"), Came::Denied));
+        assert!(vm.host.take_calls().contains(&Call::Set), "written");
     }
 }

@@ -181,18 +181,6 @@ fn a_call_whose_answer_never_comes_is_given_up() {
     assert!(vm.came_through(stream));
 }
 
-#[test]
-fn reports_are_bounded_and_what_is_dropped_is_counted() {
-    let mut vm = Vm::new(&config(r#"{ "mode": "sync" }"#, ""));
-    for key in 0..4_200 {
-        assert!(matches!(vm.request(&format!("key-{key}")), Came::Through));
-    }
-    vm.engine.on_tick(&vm.host);
-    fail(&vm.host, &mut vm.engine);
-    let dropped = vm.metric("tidegate_reports_dropped");
-    assert!(dropped >= 104, "{dropped}");
-}
-
 /// Found by the simulation: on Kong a request that is not seen to in the callback of its call hangs.
 #[test]
 fn on_kong_a_request_is_seen_to_in_the_callback_whatever_fails() {
@@ -243,4 +231,61 @@ fn vms_that_know_different_clocks_count_together_while_the_counter_is_away() {
         admitted += through(&mut one, 1) + through(&mut two, 1);
     }
     assert_eq!(admitted, 10);
+}
+
+/// A request's own call found the counter again while the tick's failed call waited to be made again.
+#[test]
+fn on_kong_a_failed_call_of_the_tick_is_made_again_also_when_another_found_the_counter() {
+    let synced = r#", { "name": "tenant", "key": ["client_ip"],
+        "limits": [{ "requests": 50, "per": "1h", "algorithm": "fixed_window" }],
+        "global": { "mode": "sync" } }"#;
+    let mut host = super::proxy(&config(r#"{ "mode": "exact", "on_failure": "open" }"#, synced));
+    host.flavour = crate::mock::Flavour::Kong;
+    let mut counter = counter();
+    let mut vm = Vm::on(host);
+    assert!(vm.admits("ana", &mut counter));
+    let Came::Waits(stream, _) = vm.request("ana") else { panic!("it waits") };
+    vm.host.advance(100);
+    vm.engine.on_tick(&vm.host);
+    // The tick's call fails, and then the request's own is answered.
+    fail(&vm.host, &mut vm.engine);
+    vm.host.context.set(stream);
+    counter.serve(&vm.host, &mut vm.engine);
+    assert!(vm.came_through(stream));
+    for _ in 0..3 {
+        vm.tick(100, &mut counter);
+    }
+    assert_eq!(counter.used("tenant"), 2, "and both are reported");
+}
+
+#[test]
+fn on_kong_an_admission_that_the_counter_may_never_hear_of_is_counted() {
+    let mut host = super::proxy(&exact("open"));
+    host.flavour = crate::mock::Flavour::Kong;
+    let mut vm = Vm::on(host);
+    let Came::Waits(stream, _) = vm.request("ana") else { panic!("it waits") };
+    vm.host.context.set(stream);
+    fail(&vm.host, &mut vm.engine);
+    assert!(vm.came_through(stream));
+    assert_eq!(vm.flushed("tidegate_reports_dropped"), 1);
+}
+
+#[test]
+fn what_was_taken_before_the_counter_lost_its_state_is_not_given_back() {
+    let mut counter = counter();
+    let mut vm = Vm::new(&config(r#"{ "mode": "lease" }"#, "").replace("10,", "1000,"));
+    for _ in 0..40 {
+        assert!(vm.admits("ana", &mut counter));
+    }
+    vm.tick(100, &mut counter);
+    assert!(counter.granted > 0, "nothing to give back: the test shows nothing");
+    counter.epoch = 8;
+    counter.states.clear();
+    (counter.granted, counter.refunded) = (0, 0);
+    assert!(vm.admits("ben", &mut counter), "it hears of the new epoch");
+    for _ in 0..40 {
+        vm.tick(100, &mut counter);
+    }
+    assert!(counter.granted > 0);
+    assert_eq!(counter.refunded, counter.granted, "what was granted since, and no more");
 }

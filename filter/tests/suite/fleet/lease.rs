@@ -143,3 +143,101 @@ fn a_grant_on_a_window_ends_with_it() {
     counter.now_ms += 100;
     assert!(matches!(vm.request("ana"), Came::Waits(..)), "another window, another grant");
 }
+
+/// Found by reading: with a chunk of a 32nd a short window's grants did not last from tick to tick.
+#[test]
+fn a_short_window_needs_one_call_a_tick_too() {
+    let config = lease("").replace(r#""per": "1h""#, r#""per": "1s""#);
+    let mut counter = counter();
+    let mut vm = Vm::new(&config);
+    let mut waited = 0;
+    for _ in 0..100 {
+        for _ in 0..70 {
+            if let Came::Waits(..) = vm.request("ana") {
+                waited += 1;
+                counter.serve(&vm.host, &mut vm.engine);
+            }
+        }
+        vm.tick(100, &mut counter);
+    }
+    // Ten windows: in each the first requests may come before the first grant.
+    assert!(waited <= 40, "{waited} of 7,000 waited");
+    assert!(counter.senders.len() <= 100 + waited, "{} calls in 100 ticks", counter.senders.len());
+}
+
+#[test]
+fn chunks_follow_demand_and_shrink_near_the_limit() {
+    let largest = |per_tick: usize| {
+        let mut counter = counter();
+        let mut vm = Vm::new(&lease(""));
+        for _ in 0..10 {
+            for _ in 0..per_tick {
+                assert!(vm.admits("ana", &mut counter));
+            }
+            vm.tick(100, &mut counter);
+        }
+        counter.chunks.iter().copied().max().expect("it asks for chunks")
+    };
+    let (one, three, many) = (largest(1), largest(3), largest(40));
+    assert!(one < three && three < many && many <= 1_000 / 32, "{one}, {three}, {many}");
+    let mut counter = counter();
+    let mut vm = Vm::new(&lease(""));
+    assert_eq!(hammer(std::slice::from_mut(&mut vm), &mut counter, 1_000), 1_000);
+    let last: Vec<u64> = counter.chunks.iter().rev().take(5).copied().collect();
+    assert!(last.iter().all(|n| *n <= 3), "{last:?}");
+}
+
+/// The slot was empty when the second chunk came, so its grant lasted as long as that chunk; who had asked for both
+/// looked after it at the end of the first only.
+#[test]
+fn what_is_left_of_a_buckets_last_chunk_goes_back() {
+    let config = lease("").replace("fixed_window", "token_bucket");
+    let mut counter = counter();
+    let mut vm = Vm::new(&config);
+    let mut admitted = 0;
+    for _ in 0..15 {
+        while let Came::Through = vm.request("ana") {
+            admitted += 1;
+        }
+        counter.serve(&vm.host, &mut vm.engine);
+        admitted += 1;
+        vm.tick(100, &mut counter);
+    }
+    let asked_alone = 15;
+    for _ in 0..50 {
+        vm.tick(100, &mut counter);
+    }
+    let spent = admitted - asked_alone;
+    assert!(counter.refunded > 0, "all was spent: the test shows nothing");
+    assert_eq!(counter.granted - counter.refunded, spent);
+}
+
+/// A rule in shadow that would rather deny than wait let requests pass without a look at the other rules.
+#[test]
+fn a_rule_in_shadow_that_has_nothing_granted_is_no_way_round_the_others() {
+    let enforced = r#", { "name": "here", "key": ["client_ip"], "limits": ["3/1h"] }"#;
+    let both = super::config(r#"{ "mode": "lease", "when_empty": "deny" }, "mode": "shadow""#, enforced);
+    let mut vm = Vm::new(&both);
+    let through = (0..9).filter(|_| matches!(vm.request("ana"), Came::Through)).count();
+    assert_eq!(through, 3);
+    assert_eq!(vm.flushed("tidegate_shadow_denied_rule_api"), 3, "of those that went on");
+    let leased = r#", { "name": "b", "key": ["client_ip"], "limits": ["3/1h"],
+        "global": { "mode": "lease", "when_empty": "deny" } }"#;
+    let mut vm =
+        Vm::new(&super::config(r#"{ "mode": "lease", "when_empty": "deny" }, "mode": "shadow""#, leased));
+    assert!(matches!(vm.request("ana"), Came::Denied), "the other has nothing granted either");
+}
+
+/// What cannot be given back is not taken out of the table either: those who come after spend it.
+#[test]
+fn when_the_plugin_ends_during_a_call_its_grants_stay_in_the_table() {
+    let mut counter = counter();
+    let mut vm = Vm::new(&lease(""));
+    hammer(std::slice::from_mut(&mut vm), &mut counter, 95);
+    assert!(matches!(vm.request("ana"), Came::Through), "something is granted");
+    let mut next = vm.sibling();
+    assert!(matches!(vm.request("ben"), Came::Waits(..)));
+    vm.engine.on_end(&vm.host);
+    assert!(matches!(next.request("ana"), Came::Through));
+    assert_eq!(vm.host.metric("tidegate_reports_dropped"), 0);
+}

@@ -1,4 +1,6 @@
 use super::{Came, Vm, config, counter};
+use crate::mock::{Call, Fault};
+use tidegate_filter::Status;
 
 fn sync() -> String {
     config(r#"{ "mode": "sync", "sync_every": "100ms" }"#, "")
@@ -137,4 +139,20 @@ fn the_first_answer_sets_the_clock_before_anything_is_decided_by_it() {
     let mut vm = Vm::new(&config(r#"{ "mode": "sync" }"#, exact));
     let admitted = (0..30).filter(|_| vm.admits("ana", &mut counter)).count();
     assert_eq!(admitted, 10);
+}
+
+/// What could not be written is not taken away again when it is acknowledged: that would be a neighbour's.
+#[test]
+fn an_acknowledgement_of_what_the_table_never_had_takes_nothing_away() {
+    let mut counter = counter();
+    let mut one = Vm::new(&sync());
+    let mut two = one.sibling();
+    for _ in 0..3 {
+        assert!(matches!(two.request("ana"), Came::Through));
+    }
+    one.host.fault.set(Some(Fault { call: Call::Set, status: Status::Other(10), after: 0, times: 1 }));
+    assert!(matches!(one.request("ana"), Came::Through));
+    one.tick(100, &mut counter);
+    assert_eq!(counter.used("api"), 1);
+    assert_eq!((0..9).filter(|_| matches!(one.request("ana"), Came::Through)).count(), 6);
 }
