@@ -4,7 +4,7 @@ use super::waiting::{Fate, Slip, Waiter};
 use super::{Done, Fleet};
 use crate::ask::{Ask, Case, Home};
 use crate::clock::Clock;
-use crate::decide::{Act, Books, Decision, Denied, admit, asked_of_counter, denies_now};
+use crate::decide::{Act, Books, Decision, Denied, asked_of_counter, denies_now};
 use crate::denials::Denial;
 use crate::host::Host;
 use std::rc::Rc;
@@ -36,14 +36,30 @@ pub(crate) fn ask(
             }
             Decision::Lacking { cases, shadow: noted } => {
                 shadow = noted;
-                for case in cases.iter().filter(|case| case.judged.lacks) {
-                    fleet.leases.lacked(&case.ask);
+                asks = Vec::with_capacity(cases.len());
+                let mut is_without = false;
+                for Case { ask, judged } in cases {
+                    if judged.lacks {
+                        fleet.leases.lacked(&ask);
+                    }
+                    if !judged.lacks || fleet.is_away() || !ask.denies_when_empty() {
+                        asks.push(ask);
+                        continue;
+                    }
+                    // It would rather deny than wait.
+                    let no = Denial::for_want_of_capacity(EMPTY_RETRY_MS, clock);
+                    let denied = Denied::outright(&ask.rule, no);
+                    let mut enforced = None;
+                    books.note_outright(denied, ask.enforced, &mut enforced, &mut shadow);
+                    if let Some(denied) = enforced {
+                        return Ok(Books::deny(&denied, clock));
+                    }
+                    is_without = true;
                 }
-                let denying = cases.iter().find(|case| case.judged.lacks && case.denies_when_empty());
-                if let Some(case) = denying.filter(|_| !fleet.is_away()) {
-                    return Ok(deny_empty(case, shadow, clock, books));
+                if is_without {
+                    // What a rule in shadow would do is noted, and the others decide as if it were not there.
+                    return self::ask(host, (fleet, done), (asks, shadow), stream, clock, books);
                 }
-                asks = cases.into_iter().map(|case| case.ask).collect();
             }
         }
     }
@@ -62,17 +78,6 @@ pub(crate) fn ask(
     decide_without(host, fleet, waiters, clock, books, done);
     let own = done.iter().position(|done| done.stream == stream);
     Ok(own.map_or_else(Act::admission, |own| done.remove(own).act))
-}
-
-/// A rule that would rather deny than wait has nothing granted.
-fn deny_empty(case: &Case, mut shadow: Option<Denied>, clock: &Clock, books: &mut Books) -> Act {
-    let no = Denied::outright(&case.ask.rule, Denial::for_want_of_capacity(EMPTY_RETRY_MS, clock));
-    let mut denied = None;
-    books.note_outright(no, case.ask.enforced, &mut denied, &mut shadow);
-    match denied {
-        Some(denied) => Books::deny(&denied, clock),
-        None => admit(&[], shadow, (clock, None)),
-    }
 }
 
 /// Decides about those whose call could not be made.

@@ -22,7 +22,8 @@ pub(crate) struct Report {
     pub(crate) receipts: [u64; LIMITS_MAX],
     /// When to tell it, on the monotonic clock.
     due: Timestamp,
-    /// When its windows are over, on the counter's clock: then nobody misses it.
+    /// When its windows are over, on the monotonic clock: then nobody misses it. Not on the counter's, of which a VM
+    /// may learn only later that it is minutes away.
     pub(crate) ends: Timestamp,
 }
 
@@ -52,7 +53,7 @@ impl Outbox {
         (clock, due): (&Clock, Timestamp),
         metrics: &mut Metrics,
     ) {
-        let now = clock.fleet;
+        let now = clock.monotonic;
         let windows_ms = ask.limits().iter().map(|counted| counted.limit.window_ms()).max().unwrap_or(0);
         let (receipts, ends) = match judged {
             Some(judged) => (judged.receipts(), judged.ends(now)),
@@ -92,7 +93,7 @@ impl Outbox {
     /// Takes out what is due, up to a weight; a report of limits with large states is worth several. Those whose
     /// windows are over are forgotten.
     pub(crate) fn due_reports(&mut self, clock: &Clock, weight_max: usize) -> Vec<Report> {
-        self.reports.retain(|_, report| report.ends > clock.fleet);
+        self.reports.retain(|_, report| report.ends > clock.monotonic);
         let mut room = weight_max;
         let mut due = Vec::new();
         for (key, report) in &self.reports {
