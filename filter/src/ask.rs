@@ -169,6 +169,12 @@ impl Ask {
         }
     }
 
+    /// Whether it would rather be denied than wait for the counter.
+    pub(crate) fn denies_when_empty(&self) -> bool {
+        let mode = self.rule.global.map(|global| global.mode);
+        matches!(mode, Some(GlobalMode::Lease { when_empty: WhenEmpty::Deny, .. }))
+    }
+
     /// Whether both are about the same counters.
     pub(crate) fn is_about_the_same(&self, other: &Self) -> bool {
         self.identity.key == other.identity.key && self.rule.variant == other.rule.variant
@@ -507,12 +513,6 @@ fn shorten(outcome: &mut Outcome, inherits_until_s: Option<u32>, clock: &Clock) 
 }
 
 impl Case {
-    /// Whether it would rather be denied than wait for the counter.
-    pub(crate) fn denies_when_empty(&self) -> bool {
-        let mode = self.ask.rule.global.map(|global| global.mode);
-        matches!(mode, Some(GlobalMode::Lease { when_empty: WhenEmpty::Deny, .. }))
-    }
-
     pub(crate) fn is_counted_denial(&self) -> bool {
         self.judged.is_refused() && self.ask.rule.count_denied
     }

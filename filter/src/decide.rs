@@ -245,11 +245,7 @@ fn recalled(denials: &Denials, ask: &Ask, clock: &Clock) -> Option<Denied> {
 }
 
 /// What an admitted request leaves, and what the access log says of rules in shadow that would have denied it.
-pub(crate) fn admit(
-    cases: &[Case],
-    shadow: Option<Denied>,
-    (clock, leases): (&Clock, Option<&Leases>),
-) -> Act {
+fn admit(cases: &[Case], shadow: Option<Denied>, (clock, leases): (&Clock, Option<&Leases>)) -> Act {
     let log = shadow.map(|shadow| reply::access_log("shadow_denied", &shadow.rule, &shadow.denial, clock));
     let headers = reply::allowed_headers(cases, leases);
     Act::Admit { passage: Passage::new(headers, Reservation::of(cases, clock.wall)), log }

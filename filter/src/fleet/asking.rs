@@ -73,7 +73,7 @@ fn decide_here(
         for case in lacking.iter().filter(|case| case.judged.lacks) {
             fleet.leases.lacked(&case.ask);
         }
-        let denies = |case: &Case| case.judged.lacks && case.denies_when_empty() && !fleet.is_away();
+        let denies = |case: &Case| case.judged.lacks && case.ask.denies_when_empty() && !fleet.is_away();
         let (denying, others): (Vec<Case>, Vec<Case>) = lacking.into_iter().partition(denies);
         asks = others.into_iter().map(|case| case.ask).collect();
         if denying.is_empty() {

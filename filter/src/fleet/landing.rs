@@ -142,14 +142,12 @@ impl Fleet {
             log::warn!("the counter has switched off these rules: {}", answer.rules_off.join(", "));
             self.rules_off.clone_from(&answer.rules_off);
         }
-        // The answer to a retry is as old as the first try.
-        if let (Some((_, sent)), false) = (flight.under_way, flight.is_retry) {
-            self.to_fleet.learn(Timestamp::from_ms(answer.now_ms), sent, clock.monotonic);
-            let ms = self.to_fleet.ms();
-            if self.published.is_none_or(|known| known.abs_diff(ms) > CLOCK_NEWS_MS) {
-                // If it does not arrive, the next answer is told.
-                self.published = Table::set_fleet_clock(host, ms).is_ok().then_some(ms);
-            }
+        // The answer to a retry is as old as the first try: it tells less, and far more than nothing.
+        self.to_fleet.learn(Timestamp::from_ms(answer.now_ms), flight.first_sent, clock.monotonic);
+        let ms = self.to_fleet.ms();
+        if !flight.is_retry && self.published.is_none_or(|known| known.abs_diff(ms) > CLOCK_NEWS_MS) {
+            // If it does not arrive, the next answer is told.
+            self.published = Table::set_fleet_clock(host, ms).is_ok().then_some(ms);
         }
         let is_new = self.epoch.is_some_and(|epoch| epoch != answer.epoch);
         self.epoch = Some(answer.epoch);

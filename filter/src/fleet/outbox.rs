@@ -22,7 +22,8 @@ pub(crate) struct Report {
     pub(crate) receipts: [u64; LIMITS_MAX],
     /// When to tell it, on the monotonic clock.
     due: Timestamp,
-    /// When its windows are over, on the counter's clock: then nobody misses it.
+    /// When its windows are over, on the monotonic clock: then nobody misses it. Not on the counter's, of which a VM
+    /// may learn only later that it is minutes away.
     pub(crate) ends: Timestamp,
 }
 
@@ -52,7 +53,7 @@ impl Outbox {
         (clock, due): (&Clock, Timestamp),
         metrics: &mut Metrics,
     ) {
-        let now = clock.fleet;
+        let now = clock.monotonic;
         let windows_ms = ask.limits().iter().map(|counted| counted.limit.window_ms()).max().unwrap_or(0);
         let (receipts, ends) = match judged {
             Some(judged) => (judged.receipts(), judged.ends(now)),
@@ -93,7 +94,7 @@ impl Outbox {
     /// for longest goes first, so that with more than fits each has its turn. Those whose windows are over are
     /// forgotten.
     pub(crate) fn due_reports(&mut self, clock: &Clock, weight_max: usize) -> Vec<Report> {
-        self.reports.retain(|_, report| report.ends > clock.fleet);
+        self.reports.retain(|_, report| report.ends > clock.monotonic);
         let is_due = |(_, report): &(&ReportKey, &Report)| report.due <= clock.monotonic;
         let mut due: Vec<(Timestamp, ReportKey, usize)> = (self.reports.iter().filter(is_due))
             .map(|(key, report)| (report.due, *key, report.ask.weight()))

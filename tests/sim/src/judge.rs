@@ -139,19 +139,26 @@ impl World<'_> {
         }
     }
 
-    /// The counters that other requests have charged and may yet give back.
+    /// The counters that other requests have charged and may yet give back, or whose admission is not known yet: also
+    /// those that wait, in the callback of an answer.
     fn under_way(&self, proxy: usize, except: usize) -> Vec<CounterId> {
         let mut ids = Vec::new();
-        for actor in self.actors.iter().filter(|actor| actor.proxy == proxy) {
-            let Some(Job::Request { request }) = actor.running else { continue };
-            let journey = &self.journeys[request];
-            if request == except || journey.first_write_step.is_none() {
-                continue;
-            }
-            let config = &self.scenario.configs[journey.config];
-            for subject in self.subjects(config, request) {
-                let limits = &subject.rule.limits;
-                ids.extend(limits.iter().map(|limit| CounterId::new(proxy, &subject, limit)));
+        for actor in (0..self.actors.len()).filter(|actor| self.actors[*actor].proxy == proxy) {
+            let requests = match self.actors[actor].running {
+                Some(Job::Request { request }) => vec![request],
+                Some(Job::CallResponse { .. } | Job::Tick { .. }) => self.paused_in(actor),
+                _ => continue,
+            };
+            for request in requests {
+                let journey = &self.journeys[request];
+                if request == except || journey.first_write_step.is_none() {
+                    continue;
+                }
+                let config = &self.scenario.configs[journey.config];
+                for subject in self.subjects(config, request) {
+                    let limits = &subject.rule.limits;
+                    ids.extend(limits.iter().map(|limit| CounterId::new(proxy, &subject, limit)));
+                }
             }
         }
         ids

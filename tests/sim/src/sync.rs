@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 
 /// How long an admission is kept beyond all that can depend on it.
 const KEPT_MS: u64 = 60_000;
-/// How far a proxy's idea of the counter's clock can be ahead of it: an answer tells it to within a round trip.
-const AHEAD_MS_MAX: u64 = 6;
+/// How far a proxy's idea of the counter's clock can be from it: an answer tells it to within a round trip.
+const OFF_MS_MAX: u64 = 6;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
@@ -145,18 +145,20 @@ fn used_at_least(all: &[&Admission], decision: &Decision, limit: &Limit, shift_m
         }
         Algorithm::FixedWindow | Algorithm::SlidingWindow => {
             let now = window(end_ms);
-            if decision.read_ms.is_some_and(|read_ms| window(read_ms) != now) {
+            let begun = window(decision.read_ms.unwrap_or(end_ms) - OFF_MS_MAX);
+            if begun != now || window(end_ms + OFF_MS_MAX) != now {
                 return None;
             }
             let whole = |number: u64| {
                 let is_in = |one: &&&Admission| {
-                    window(one.earliest_ms) == number && window(charged_ms(one)) == number
+                    window(one.earliest_ms - OFF_MS_MAX) == number
+                        && window(charged_ms(one) + OFF_MS_MAX) == number
                 };
                 all.iter().filter(is_in).count() as u64
             };
             let before = match limit.algorithm {
                 Algorithm::SlidingWindow => {
-                    let passed_ms = (end_ms + shift_ms) % limit.window_ms + AHEAD_MS_MAX;
+                    let passed_ms = (end_ms + shift_ms) % limit.window_ms + OFF_MS_MAX;
                     weighted(whole(now - 1), limit.window_ms, passed_ms.min(limit.window_ms))
                 }
                 _ => 0,

@@ -14,7 +14,7 @@ const FLAVOURS: [Flavour; 2] = [Flavour::Envoy, Flavour::Kong];
 const SKEW_MS_MAX: u64 = 300_000;
 
 /// A window that lasts as long as the run.
-const fn minute(requests: u64) -> Limit {
+pub(super) const fn minute(requests: u64) -> Limit {
     Limit { is_clock_aligned: true, ..Limit::fixed(requests, 60_000) }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn everywhere(scenario: &mut Scenario, from_ms: u64, count: u64, ever
     }
 }
 
-fn held(scenario: Scenario) -> Report {
+pub(super) fn held(scenario: Scenario) -> Report {
     let report = shipped().run(scenario, 1, None, 200);
     assert_eq!(report.failure, None, "{}{}", report.trace, report.summary);
     report

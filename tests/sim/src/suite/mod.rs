@@ -3,6 +3,7 @@
 //! - `seeds`: some hundred seeds, and those that once failed.
 //! - `rows`: for each row of the fault table one schedule that comes close to its bound.
 //! - `fleet`: the same for limits across a fleet.
+//! - `found`: what seeds have found, as schedules.
 //! - `hosts`: the shared data of both hosts, fact by fact.
 //! - `conformance`: this host answers the probe as the real Envoy does, and as Kong should.
 //! - `bugs`: planted bugs are found.
@@ -13,6 +14,7 @@ mod bugs;
 mod conformance;
 mod costs;
 mod fleet;
+mod found;
 mod hosts;
 mod large;
 mod rows;
