@@ -89,7 +89,7 @@ pub enum Happened {
 }
 
 /// Every kind, for the suite's check.
-const ALL: [Happened; 38] = [
+const ALL: [Happened; 40] = [
     Happened::CasMismatch,
     Happened::CasStorm,
     Happened::GiveUp,
