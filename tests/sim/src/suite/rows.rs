@@ -386,7 +386,7 @@ fn a_dropped_marker_splits_the_counters_of_a_proxy_until_its_vms_have_seen_the_n
     for seed in 0..40 {
         let mut scenario = Scenario::new("zone", 3, one_rule(Limit::fixed(10, 60_000)));
         scenario.flavour = Flavour::Kong;
-        scenario.zone = Zone { bytes_max: 6 * 512, evicts: true, spares_marker: false };
+        scenario.zone = Zone { bytes_max: 4 * 512, evicts: true, spares_marker: false };
         scenario.rates.kill = 6_000;
         for key in 0..12 {
             burst(&mut scenario, 300 + key * 40, 3, &Request::with_key(&format!("k{key}")));
