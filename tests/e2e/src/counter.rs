@@ -9,15 +9,16 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::fault::Context;
+use crate::port::{self, Port};
 use crate::process::Process;
 use crate::redis::Redis;
-use crate::{Fault, http, poll, port, repository};
+use crate::{Fault, http, poll, repository};
 
 /// A running counter. Dropping it stops it.
 #[derive(Debug)]
 pub struct Counter {
     process: Process,
-    address: SocketAddr,
+    port: Port,
     store: String,
     directory: TempDir,
 }
@@ -49,19 +50,21 @@ impl Counter {
     }
 
     async fn start(store: String) -> Result<Self, Fault> {
-        let directory =
-            tempfile::Builder::new().prefix("tidegate-counter-").tempdir().context("no directory")?;
-        std::fs::write(rules_off_path(directory.path()), "").context("no file of rules")?;
-        let address = port::free()?;
-        let process = spawn(address, &store, directory.path())?;
-        let mut counter = Self { process, address, store, directory };
-        counter.become_ready().await?;
-        Ok(counter)
+        port::start(async |port| {
+            let directory =
+                tempfile::Builder::new().prefix("tidegate-counter-").tempdir().context("no directory")?;
+            std::fs::write(rules_off_path(directory.path()), "").context("no file of rules")?;
+            let process = spawn(port.address(), &store, directory.path())?;
+            let mut counter = Self { process, port, store: store.clone(), directory };
+            counter.become_ready().await?;
+            Ok(counter)
+        })
+        .await
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.port.address()
     }
 
     /// Ends it as a crash does.
@@ -71,7 +74,7 @@ impl Counter {
 
     /// Starts it again where it was.
     pub async fn restart(&mut self) -> Result<(), Fault> {
-        self.process = spawn(self.address, &self.store, self.directory.path())?;
+        self.process = spawn(self.port.address(), &self.store, self.directory.path())?;
         self.become_ready().await
     }
 
@@ -94,7 +97,7 @@ impl Counter {
 
     /// What it did since it started.
     pub async fn counted(&self) -> Result<Counted, Fault> {
-        let reply = http::send(self.address, http::get("/metrics", &[])).await?;
+        let reply = http::send(self.port.address(), http::get("/metrics", &[])).await?;
         let page = String::from_utf8_lossy(&reply.body);
         let values: BTreeMap<&str, u64> = page
             .lines()
@@ -121,7 +124,7 @@ impl Counter {
     /// Sends a batch of JSON of the test's own.
     pub async fn take(&self, batch: &serde_json::Value) -> Result<serde_json::Value, Fault> {
         let reply =
-            http::post(self.address, "/v1/take", "application/json", batch.to_string().into()).await?;
+            http::post(self.port.address(), "/v1/take", "application/json", batch.to_string().into()).await?;
         if reply.status != 200 {
             return Err(Fault::new(format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body))));
         }
@@ -129,7 +132,7 @@ impl Counter {
     }
 
     async fn become_ready(&mut self) -> Result<(), Fault> {
-        let address = self.address;
+        let address = self.port.address();
         let ready = poll::until("the counter to be ready", async || {
             if let Some(status) = self.process.ended()? {
                 return Ok(Err(Fault::new(format!("the counter ended with {status}"))));
@@ -139,7 +142,11 @@ impl Counter {
                 status => Err(Fault::new(format!("/readyz says {status}"))),
             }
         });
-        match ready.await.and_then(|ready| ready) {
+        let ready = ready.await.and_then(|ready| ready);
+        // If another one answered, ours could not listen there.
+        let ended =
+            self.process.ended()?.map(|status| Fault::new(format!("the counter ended with {status}")));
+        match ready.and(ended.map_or(Ok(()), Err)) {
             Ok(()) => Ok(()),
             Err(fault) => {
                 let log = std::fs::read_to_string(log_path(self.directory.path())).unwrap_or_default();

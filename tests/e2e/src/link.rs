@@ -32,6 +32,7 @@ pub enum Way {
 pub struct Link {
     address: SocketAddr,
     way: watch::Sender<Way>,
+    accepted: Arc<AtomicU64>,
     cuts: Arc<AtomicU64>,
     _accepting: JoinSet<()>,
 }
@@ -42,10 +43,10 @@ impl Link {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port for the link")?;
         let address = listener.local_addr().context("the link has no address")?;
         let (way, seen) = watch::channel(Way::Open);
-        let cuts = Arc::new(AtomicU64::new(0));
+        let (accepted, cuts) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let mut accepting = JoinSet::new();
-        accepting.spawn(accept(listener, target, seen, Arc::clone(&cuts)));
-        Ok(Self { address, way, cuts, _accepting: accepting })
+        accepting.spawn(accept(listener, target, seen, (Arc::clone(&accepted), Arc::clone(&cuts))));
+        Ok(Self { address, way, accepted, cuts, _accepting: accepting })
     }
 
     /// Where it listens.
@@ -58,15 +59,26 @@ impl Link {
         self.way.send_replace(way);
     }
 
+    /// How many connections came.
+    pub fn accepted(&self) -> u64 {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
     /// How many connections were reset.
     pub fn cuts(&self) -> u64 {
         self.cuts.load(Ordering::Relaxed)
     }
 }
 
-async fn accept(listener: TcpListener, target: SocketAddr, way: watch::Receiver<Way>, cuts: Arc<AtomicU64>) {
+async fn accept(
+    listener: TcpListener,
+    target: SocketAddr,
+    way: watch::Receiver<Way>,
+    (accepted, cuts): (Arc<AtomicU64>, Arc<AtomicU64>),
+) {
     let mut carrying = JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
+        accepted.fetch_add(1, Ordering::Relaxed);
         if carrying.len() >= CONNECTIONS_MAX {
             carrying.join_next().await;
         }

@@ -8,32 +8,35 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::fault::Context;
+use crate::port::{self, Port};
 use crate::process::Process;
-use crate::{Fault, poll, port};
+use crate::{Fault, poll};
 
 /// A running Redis. Dropping it stops it.
 #[derive(Debug)]
 pub struct Redis {
     process: Process,
-    address: SocketAddr,
+    port: Port,
     directory: TempDir,
 }
 
 impl Redis {
     /// Starts it on a free port.
     pub async fn start() -> Result<Self, Fault> {
-        let directory =
-            tempfile::Builder::new().prefix("tidegate-redis-").tempdir().context("no directory")?;
-        let address = port::free()?;
-        let process = spawn(address, &directory)?;
-        let mut redis = Self { process, address, directory };
-        redis.become_ready().await?;
-        Ok(redis)
+        port::start(async |port| {
+            let directory =
+                tempfile::Builder::new().prefix("tidegate-redis-").tempdir().context("no directory")?;
+            let process = spawn(port.address(), &directory)?;
+            let mut redis = Self { process, port, directory };
+            redis.become_ready().await?;
+            Ok(redis)
+        })
+        .await
     }
 
     /// What `tidegate serve --store` takes.
     pub fn url(&self) -> String {
-        format!("redis://{}/", self.address)
+        format!("redis://{}/", self.port.address())
     }
 
     /// Ends it as a crash does; what it held is gone.
@@ -43,7 +46,7 @@ impl Redis {
 
     /// Starts it again where it was.
     pub async fn restart(&mut self) -> Result<(), Fault> {
-        self.process = spawn(self.address, &self.directory)?;
+        self.process = spawn(self.port.address(), &self.directory)?;
         self.become_ready().await
     }
 
@@ -58,7 +61,7 @@ impl Redis {
     }
 
     async fn become_ready(&mut self) -> Result<(), Fault> {
-        let address = self.address;
+        let address = self.port.address();
         poll::until("Redis to be ready", async || {
             if let Some(status) = self.process.ended()? {
                 return Ok(Err(Fault::new(format!("redis-server ended with {status}"))));
@@ -69,7 +72,12 @@ impl Redis {
             stream.read_exact(&mut pong).await.context("no word from Redis")?;
             if &pong == b"+PONG" { Ok(Ok(())) } else { Err(Fault::new("no pong")) }
         })
-        .await?
+        .await??;
+        // If another one answered, ours could not listen there.
+        match self.process.ended()? {
+            Some(status) => Err(Fault::new(format!("redis-server ended with {status}"))),
+            None => Ok(()),
+        }
     }
 }
 

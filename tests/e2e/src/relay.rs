@@ -51,6 +51,8 @@ pub struct Call {
     pub groups: usize,
     /// Its takes, in order.
     pub takes: Vec<Take>,
+    /// Whether it is still under way. One whose caller is gone is, until the counter has answered.
+    pub is_open: bool,
     /// The epoch of the counter's answer; none if the counter was not asked or did not answer well.
     pub epoch: Option<u64>,
 }
@@ -180,11 +182,11 @@ impl Inner {
     async fn answer(
         mut self,
         request: Request<Incoming>,
-        onward: &Onward,
+        onward: &Arc<Onward>,
     ) -> Result<Response<Full<Bytes>>, NoAnswer> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| NoAnswer)?.to_bytes();
-        let number = self.record(&body)?;
+        let open = self.record(&body)?;
         let script =
             self.script.wait_for(|script| *script != Script::Hold).await.map_err(|_| NoAnswer)?.clone();
         match script {
@@ -195,14 +197,20 @@ impl Inner {
             }
             Script::Pass | Script::Lose => {
                 let request = Request::from_parts(head, Full::new(body));
-                let response = ask(self.counter, request, onward).await?;
-                self.note(number, &response.body().clone().collect().await?.to_bytes());
+                // Of its own, so that what the counter says is noted even if the caller is gone by then.
+                let (counter, onward) = (self.counter, Arc::clone(onward));
+                let asking = tokio::spawn(async move {
+                    let response = ask(counter, request, &onward).await?;
+                    open.note(&response.body().clone().collect().await?.to_bytes());
+                    Ok::<_, NoAnswer>(response)
+                });
+                let response = asking.await.map_err(|_| NoAnswer)??;
                 if script == Script::Lose { Err(NoAnswer) } else { Ok(response) }
             }
         }
     }
 
-    fn record(&self, body: &[u8]) -> Result<usize, NoAnswer> {
+    fn record(&self, body: &[u8]) -> Result<Open, NoAnswer> {
         let batch = Batch::from_postcard(body).map_err(|_| NoAnswer)?;
         let takes = batch.groups.iter().flat_map(|group| &group.takes).map(|take| Take {
             rule: take.rule.clone().into_owned(),
@@ -221,6 +229,7 @@ impl Inner {
             sender: batch.sender,
             groups: batch.groups.len(),
             takes: takes.collect(),
+            is_open: true,
             epoch: None,
         };
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,19 +237,39 @@ impl Inner {
             return Err(NoAnswer);
         }
         calls.push(call);
-        Ok(calls.len() - 1)
+        Ok(Open { calls: Arc::clone(&self.calls), number: calls.len() - 1 })
     }
+}
 
-    fn note(&self, number: usize, body: &[u8]) {
+/// A call that is under way. Dropping it ends it.
+struct Open {
+    calls: Arc<Mutex<Vec<Call>>>,
+    number: usize,
+}
+
+impl Open {
+    fn note(&self, body: &[u8]) {
         let Ok(answer) = Answer::from_postcard(body) else { return };
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(call) = calls.get_mut(number) {
+        self.change(|call| {
             call.epoch = Some(answer.epoch);
             let outcomes = answer.groups.iter().flat_map(|group| &group.takes);
             for (take, outcome) in call.takes.iter_mut().zip(outcomes) {
                 take.taken = Some(outcome.taken);
             }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Call)) {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(call) = calls.get_mut(self.number) {
+            change(call);
         }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.change(|call| call.is_open = false);
     }
 }
 

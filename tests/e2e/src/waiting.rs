@@ -1,7 +1,5 @@
 //! Clients that wait for an answer, or do not wait for it.
 
-use std::net::SocketAddr;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -20,8 +18,7 @@ pub struct Client(TcpStream);
 
 impl Client {
     /// Sends a GET with one header.
-    pub async fn send(to: SocketAddr, path: &str, header: (&str, &str)) -> Result<Self, Fault> {
-        let mut stream = TcpStream::connect(to).await.context("no connection")?;
+    async fn send(mut stream: TcpStream, path: &str, header: (&str, &str)) -> Result<Self, Fault> {
         let request =
             format!("GET {path} HTTP/1.1\r\nhost: tidegate.test\r\n{}: {}\r\n\r\n", header.0, header.1);
         stream.write_all(request.as_bytes()).await.context("the request was not taken")?;
@@ -59,9 +56,14 @@ pub async fn crowd(
         return Err(Fault::new(format!("at most {CLIENTS_MAX} may wait at once")));
     }
     let before = active(envoy).await?;
+    // All are connected before the first one asks: from then on the filter's patience with the counter runs.
+    let mut streams = Vec::with_capacity(clients);
+    for _ in 0..clients {
+        streams.push(TcpStream::connect(envoy.address()).await.context("no connection")?);
+    }
     let mut crowd = Vec::with_capacity(clients);
-    for client in 0..clients {
-        crowd.push(Client::send(envoy.address(), path, (header, &value(client))).await?);
+    for (client, stream) in streams.into_iter().enumerate() {
+        crowd.push(Client::send(stream, path, (header, &value(client))).await?);
     }
     are_active(envoy, before + clients as u64).await?;
     Ok(crowd)

@@ -3,10 +3,11 @@
 
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
 use tidegate_config::Config;
 use tidegate_e2e::fault::Context;
 use tidegate_e2e::http::{self, Request};
-use tidegate_e2e::{Counter, Envoy, Fault, Fleet, Setup, load, poll, setup};
+use tidegate_e2e::{Counter, Envoy, Fault, Fleet, Setup, load, poll, setup, window};
 use tokio::signal::unix::{SignalKind, signal};
 
 const PATH: &str = "/orders";
@@ -14,6 +15,8 @@ const PROXIES: usize = 2;
 const CONNECTIONS: usize = 4;
 /// What each client sends to each Envoy: more than the whole limit, so that either alone would let all of it pass.
 const SENT_EACH: usize = 30;
+/// How long the Envoys wait for the counter. A counter that is killed refuses at once.
+const PATIENCE: &str = "5s";
 /// Before the counter dies, while it is gone, and when it is back.
 const PHASES: [(&str, &[&str]); 3] = [
     ("The counter is there: one limit, whichever Envoy is asked", &["ana", "ben"]),
@@ -56,12 +59,14 @@ async fn main() -> ExitCode {
 }
 
 async fn run(once: bool) -> Result<(), Fault> {
-    let limit = example_limit()?;
+    let (limit, limits) = example_limits()?;
     let mut counter = Counter::in_memory().await?;
-    let setup = Setup::example(setup::GLOBAL).counters(&[counter.address()]);
+    let setup = Setup::global(limits).counters(&[counter.address()]);
     let fleet = Fleet::start(&setup, PROXIES).await?;
     println!(
-        "Two Envoys and a counter are running. Each client sends {SENT_EACH} requests to each Envoy at once.\n"
+        "Two Envoys and a counter are running, with {} (but for a longer window, so that none ends while you look).\n\
+         Each client sends {SENT_EACH} requests to each Envoy at once.\n",
+        setup::GLOBAL
     );
 
     know_each_other(&fleet).await?;
@@ -105,14 +110,19 @@ async fn interruption() -> Result<(), Fault> {
     Ok(())
 }
 
-/// The limit of the example's first rule.
-fn example_limit() -> Result<usize, Fault> {
+/// The limit of the example's first rule; and the example, in which no window of that rule ends while somebody looks,
+/// and a machine that is busy for a moment is not taken for a counter that is gone.
+fn example_limits() -> Result<(usize, Value), Fault> {
     let limits = setup::limits_of(setup::GLOBAL)?;
     let config = Config::from_json(limits.as_bytes()).context("the example's limits")?;
     let limit = config.rules.first().and_then(|rule| rule.limits(0).first());
-    limit
-        .and_then(|limit| usize::try_from(limit.limit.requests()).ok())
-        .ok_or_else(|| Fault::new("The example in envoy/ has no limit to show."))
+    let limit = limit.and_then(|limit| usize::try_from(limit.limit.requests()).ok());
+    let limit = limit.ok_or_else(|| Fault::new("The example in envoy/ has no limit to show."))?;
+    let mut limits: Value = serde_json::from_str(&limits).context("the example's limits")?;
+    limits["counter"]["timeout"] = json!(PATIENCE);
+    limits["rules"][0]["limits"] =
+        json!([{ "requests": limit, "per": window::just_begun(), "align": "clock" }]);
+    Ok((limit, limits))
 }
 
 /// Sends a phase's requests to all Envoys at once, and prints its table.

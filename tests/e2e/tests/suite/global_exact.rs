@@ -40,11 +40,15 @@ fn limits() -> Value {
 }
 
 async fn admit_exactly(envoys: &[Envoy], name: &str) {
+    let mut busy = vec![false; envoys.len()];
     for round in 0..ROUNDS {
         let key = format!("{name}-{round}");
         let admitted = admitted_by(envoys, CONNECTIONS_EACH, SENT_EACH, "/", &key).await;
         assert_eq!(admitted.iter().sum::<usize>(), LIMIT, "{name} proxies in round {round}: {admitted:?}");
-        let busy = admitted.iter().filter(|&&admitted| admitted > 0).count();
-        assert!(busy > 1, "more than one should have admitted some in round {round}: {admitted:?}");
+        for (busy, admitted) in busy.iter_mut().zip(admitted) {
+            *busy |= admitted > 0;
+        }
     }
+    // In one round a proxy may be late, and find nothing left.
+    assert!(busy.iter().all(|&busy| busy), "each of {name} should have admitted some: {busy:?}");
 }

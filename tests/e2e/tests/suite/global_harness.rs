@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 use tidegate_config::wire::{Batch, POSTCARD};
 use tidegate_e2e::relay::Ask;
-use tidegate_e2e::{Counter, Ledger, Link, Redis, Relay, Script, Setup, Way, http};
+use tidegate_e2e::{Counter, Fault, Ledger, Link, Redis, Relay, Script, Setup, Way, http, poll};
 
 use crate::common::{keyed, limit, rule};
 use crate::global_common::{admitted_by, start_fleet};
@@ -34,9 +34,7 @@ async fn two_counters_on_one_redis_count_together() {
     redis.kill().unwrap();
     assert!(counters[0].take(&one("ana")).await.is_err(), "there is no store");
     redis.restart().await.unwrap();
-    tidegate_e2e::poll::until("the store to be back", async || counters[0].take(&one("ana")).await)
-        .await
-        .unwrap();
+    poll::until("the store to be back", async || counters[0].take(&one("ana")).await).await.unwrap();
 }
 
 #[tokio::test]
@@ -49,10 +47,18 @@ async fn a_way_can_be_cut_and_frozen() {
     assert!(ask().await.is_err());
     assert!(link.cuts() > 0);
     link.set(Way::Frozen);
+    let before = link.accepted();
     let (asked, ()) = tokio::join!(ask(), async {
-        // Long enough for the question to be on its way; whether it is matters to nothing below.
-        tokio::task::yield_now().await;
-        assert_eq!(counter.counted().await.unwrap().taken, 1, "nothing passes");
+        poll::until("the question to be on its way", async || match link.accepted() - before {
+            0 => Err(Fault::new("it is not")),
+            _ => Ok(()),
+        })
+        .await
+        .unwrap();
+        // Each look goes to the counter and back, on the thread that also carries the link.
+        for _ in 0..20 {
+            assert_eq!(counter.counted().await.unwrap().taken, 1, "nothing passes");
+        }
         link.set(Way::Open);
     });
     assert_eq!(asked.unwrap().status, 200, "what was sent arrives late");

@@ -91,10 +91,13 @@ async fn a_rule_that_the_counter_switches_off_stops_everywhere() {
     assert_all_healthy(fleet.envoys()).await;
 }
 
-/// Limits change in both proxies under load: no request fails, and the fleet admits exactly the limit.
+/// Limits change in both proxies under load: no request fails, and the fleet admits the limit, but for what waited in a
+/// VM that ended: the counter may have charged that, and nobody was there to hear of it.
 #[tokio::test]
 async fn an_update_under_load_keeps_the_limit() {
     const LIMIT: usize = 1_500;
+    const UPDATES: usize = 3;
+    const CLIENTS: usize = 2;
     let counted = limit(LIMIT);
     let limits = |update: usize| {
         let mut exact_rule = rule("counted", "/counted", &counted);
@@ -106,9 +109,9 @@ async fn an_update_under_load_keeps_the_limit() {
     let loads: Vec<Background> = fleet
         .addresses()
         .into_iter()
-        .map(|address| Background::start(address, 2, |_| keyed("/counted", "ana")))
+        .map(|address| Background::start(address, CLIENTS, |_| keyed("/counted", "ana")))
         .collect();
-    for update in 1..=3 {
+    for update in 1..=UPDATES {
         for (proxy, load) in loads.iter().enumerate() {
             load.goes_on(50).await.unwrap();
             assert_eq!(fleet.envoy(proxy).update(limits(update)).await.unwrap(), Update::Accepted);
@@ -122,7 +125,8 @@ async fn an_update_under_load_keeps_the_limit() {
         assert_eq!(tally.statuses.values().sum::<usize>(), tally.count(200) + tally.count(429), "{tally:?}");
         admitted += tally.count(200);
     }
-    assert_eq!(admitted, LIMIT);
+    let waited_at_most = UPDATES * CLIENTS * fleet.envoys().len();
+    assert!((LIMIT - waited_at_most..=LIMIT).contains(&admitted), "{admitted} of {LIMIT}");
     assert_all_healthy(fleet.envoys()).await;
 }
 

@@ -45,8 +45,13 @@ fn the_yaml_of_the_guides_is_an_excerpt_of_envoys_configuration() {
         let lines = yaml.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         lines.collect::<Vec<_>>().join("\n")
     };
-    let files =
-        ["envoy/envoy.yaml", "envoy/listeners.yaml", "envoy/routes.yaml", "envoy/route-metadata.yaml"];
+    let files = [
+        "envoy/envoy.yaml",
+        "envoy/listeners.yaml",
+        "envoy/global.yaml",
+        "envoy/routes.yaml",
+        "envoy/route-metadata.yaml",
+    ];
     let files = files.map(|path| bare(&repository::text(path).unwrap()));
     for guide in GUIDES {
         for block in markdown::blocks(&repository::text(guide).unwrap(), "yaml") {
