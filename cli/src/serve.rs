@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_counter::http::{self, Tls};
 use tidegate_counter::store::Store as _;
 use tidegate_counter::store::memory::{MemoryStore, Size};
-use tidegate_counter::store::redis::{Options as RedisOptions, RedisStore};
+use tidegate_counter::store::redis::{Cause, NotConnected, Options as RedisOptions, RedisStore};
 use tidegate_counter::{RulesOff, Service, Settings, Tokens};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -99,12 +99,21 @@ async fn connect(url: &str, options: &ServeOptions) -> Result<RedisStore, Failur
         redis = redis.with_ca(pem);
     }
     let address = redis.address();
-    let failure = |error| {
-        let advice = "start it, or correct the address given with --store";
-        Failure::store(format!("the store at {address} cannot be used: {error}; {advice}"))
+    let failure = |why: NotConnected| {
+        let advice = match why.cause {
+            Cause::Password => "correct the user and password given with --store",
+            Cause::Rights => "give the user the commands and keys that docs/redis.md lists",
+            Cause::Certificate => {
+                "give who signed the server's certificate with --redis-ca, or correct the address"
+            }
+            Cause::Server => "start it, or correct the address given with --store",
+        };
+        Failure::store(format!("the store at {address} cannot be used: {why}; {advice}"))
     };
     let store = RedisStore::connect(&redis).await.map_err(failure)?;
-    store.ready().await.map_err(failure)?;
+    if let Err(error) = store.ready().await {
+        tracing::warn!(%error, "Redis is there, but takes nothing now");
+    }
     tracing::info!(%address, "counters are on Redis: any number of services may share it");
     Ok(store)
 }

@@ -18,17 +18,24 @@ struct Serving {
 
 impl Serving {
     fn on(server: &Server) -> Self {
+        Self::on_with(server, &[])
+    }
+
+    fn on_with(server: &Server, args: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIDEGATE_")) {
             command.env_remove(name);
         }
-        command.args(["serve", "--listen", "127.0.0.1:0", "--store", &server.url()]);
-        // What it has to say stands with what the test says.
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().expect("it runs");
+        command.args(["serve", "--listen", "127.0.0.1:0", "--store", &server.url()]).args(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
         let address = line.trim_end().strip_prefix("listening on ").and_then(|address| address.parse().ok());
-        Self { child, address: address.unwrap_or_else(|| panic!("it does not start: {line:?}")) }
+        let Some(address) = address else {
+            let _ = child.kill();
+            panic!("{line:?} {:?}", child.wait_with_output());
+        };
+        Self { child, address }
     }
 
     fn client(&self) -> Client {
@@ -52,6 +59,11 @@ impl Drop for Serving {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let mut said = String::new();
+            let _ = self.child.stderr.take().expect("piped").read_to_string(&mut said);
+            eprintln!("the service said:\n{said}");
+        }
     }
 }
 
@@ -122,7 +134,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 fn two_services_on_one_redis_admit_exactly_a_thousand() {
     let server = Server::start();
     let services = [Serving::on(&server), Serving::on(&server)];
-    let body = batch(&[("1000/1h", "ana")], "");
+    let body = batch(&[("1000/700d", "ana")], "");
     let taken: u64 = std::thread::scope(|scope| {
         let connections: Vec<_> = (0..64)
             .map(|connection| {
@@ -139,7 +151,7 @@ fn two_services_on_one_redis_admit_exactly_a_thousand() {
 fn a_denied_limit_leaves_the_other_of_its_group_untouched() {
     let server = Server::start();
     let services = [Serving::on(&server), Serving::on(&server)];
-    let body = batch(&[("1000/1h", "wide"), ("10/1h", "narrow")], "");
+    let body = batch(&[("1000/700d", "wide"), ("10/700d", "narrow")], "");
     std::thread::scope(|scope| {
         for connection in 0..16 {
             let (mut client, body) = (services[connection % 2].client(), &body);
@@ -151,7 +163,7 @@ fn a_denied_limit_leaves_the_other_of_its_group_untouched() {
             });
         }
     });
-    let (_, answer) = services[0].client().take(&batch(&[("1000/1h", "wide")], ""));
+    let (_, answer) = services[0].client().take(&batch(&[("1000/700d", "wide")], ""));
     assert!(answer.contains(r#""remaining":989"#), "ten of 160 were charged, and one now: {answer}");
 }
 
@@ -159,7 +171,8 @@ fn a_denied_limit_leaves_the_other_of_its_group_untouched() {
 #[test]
 fn a_retry_after_the_service_died_counts_once() {
     let server = Server::start();
-    let body = batch(&[("1000/1h", "ana")], r#""sender":{"proxy":"00000000000000a7","vm":3,"sequence":41},"#);
+    let body =
+        batch(&[("1000/700d", "ana")], r#""sender":{"proxy":"00000000000000a7","vm":3,"sequence":41},"#);
     let first = Serving::on(&server);
     // It stays connected: a service may drop the request of a client that left.
     let mut lost = first.client();
@@ -175,7 +188,7 @@ fn a_retry_after_the_service_died_counts_once() {
     let groups =
         |answer: &str| serde_json::from_str::<serde_json::Value>(answer).expect("JSON")["groups"].clone();
     assert_eq!(groups(&client.take(&body).1), groups(&answer), "the same answer again");
-    let (_, other) = client.take(&batch(&[("1000/1h", "ana")], ""));
+    let (_, other) = client.take(&batch(&[("1000/700d", "ana")], ""));
     assert!(other.contains(r#""remaining":998"#), "counted once: {other}");
 }
 
@@ -185,14 +198,21 @@ fn fault_13_a_full_redis_is_no_fault_of_the_caller() {
     let server = Server::start_with(&["--maxmemory-policy", "noeviction"]);
     let service = Serving::on(&server);
     let mut client = service.client();
-    let body = batch(&[("1000/1h", "ana")], "");
+    let body = batch(&[("1000/700d", "ana")], "");
     let _: String = server.run("CONFIG SET maxmemory 1");
-    let (status, answer) = client.take(&body);
-    assert!(status == 503 && answer.contains("no room"), "{status} {answer}");
-    assert_eq!((client.status_of("/readyz"), client.status_of("/healthz")), (503, 200));
+    // One that starts meanwhile says the same: the server is there.
+    let late = Serving::on(&server);
+    for client in [&mut client, &mut late.client()] {
+        let (status, answer) = client.take(&body);
+        assert!(status == 503 && answer.contains("no room"), "{status} {answer}");
+        eventually("health is told", || client.status_of("/readyz") == 503);
+        assert_eq!(client.status_of("/healthz"), 200);
+    }
     let _: String = server.run("CONFIG SET maxmemory 0");
-    eventually("it is ready again", || client.status_of("/readyz") == 200);
-    assert_eq!(client.taken(&body), [1]);
+    for client in [&mut client, &mut late.client()] {
+        eventually("it is ready again", || client.status_of("/readyz") == 200);
+        assert_eq!(client.taken(&body), [1]);
+    }
 }
 
 /// A frozen server makes requests and memory pile up, and charges them when it is back.
@@ -200,11 +220,11 @@ fn fault_13_a_full_redis_is_no_fault_of_the_caller() {
 fn fault_11_a_frozen_redis_costs_bounded_memory_and_charges_nobody_who_left() {
     let server = Server::start();
     let service = Serving::on(&server);
-    let patient = batch(&[("100000/1h", "ana")], "");
+    let patient = batch(&[("100000/700d", "ana")], "");
     assert_eq!(service.client().taken(&patient), [1]);
     let before_kb = service.memory_kb();
     server.freeze();
-    let hurried = batch(&[("100000/1h", "ana")], r#""wait_ms":20,"#);
+    let hurried = batch(&[("100000/700d", "ana")], r#""wait_ms":20,"#);
     std::thread::scope(|scope| {
         for _ in 0..32 {
             let (mut client, hurried) = (service.client(), &hurried);
@@ -218,6 +238,8 @@ fn fault_11_a_frozen_redis_costs_bounded_memory_and_charges_nobody_who_left() {
     });
     let mut client = service.client();
     eventually("health tells the truth", || client.status_of("/readyz") == 503);
+    // By then the time of all that were sent is over.
+    std::thread::sleep(Duration::from_millis(100));
     let grown_kb = service.memory_kb().saturating_sub(before_kb);
     assert!(grown_kb < 64 * 1024, "{grown_kb} kB more after 3,200 requests that nobody answered");
     server.thaw();
@@ -231,16 +253,51 @@ fn fault_11_a_frozen_redis_costs_bounded_memory_and_charges_nobody_who_left() {
 fn fault_12_a_killed_redis_blocks_nobody() {
     let mut server = Server::start();
     let service = Serving::on(&server);
-    let body = batch(&[("1000/1h", "ana")], "");
+    let body = batch(&[("1000/700d", "ana")], "");
     let mut client = service.client();
     assert_eq!(client.taken(&body), [1]);
     server.kill();
+    let is_told = |(status, answer): &(u16, String)| *status == 503 && answer.contains("problem:unreachable");
+    eventually("takes say that the store is gone", || is_told(&client.take(&body)));
     for _ in 0..200 {
-        let (status, answer) = client.take(&body);
-        assert!(status == 503 || status == 504, "{status} {answer}");
+        let told = client.take(&body);
+        assert!(is_told(&told), "{told:?}");
     }
     assert_eq!(client.status_of("/readyz"), 503);
     server.restart();
     eventually("it is ready again", || client.status_of("/readyz") == 200);
     assert_eq!(client.taken(&body), [1]);
+}
+
+/// What is said of a server that cannot be used names what is to be changed, at once where waiting mends nothing.
+#[test]
+fn a_redis_that_refuses_is_told_by_what_it_refuses() {
+    let server = Server::start();
+    let _: String = server.run("ACL SETUSER counter on >s3cret ~tidegate:* +@all -evalsha");
+    let serve = |user: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let store = format!("redis://{user}@{}", server.address());
+        command.args(["serve", "--listen", "127.0.0.1:0"]).env("TIDEGATE_STORE", store);
+        command.env_remove("TIDEGATE_TOKEN").output().expect("it runs")
+    };
+    for (user, advice) in [
+        ("counter:wr0ng", "correct the user and password given with --store"),
+        ("counter:s3cret", "give the user the commands and keys that docs/redis.md lists"),
+    ] {
+        let output = serve(user);
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        assert!(said.contains(advice) && !said.contains("wr0ng") && !said.contains("s3cret"), "{said}");
+    }
+}
+
+#[test]
+fn a_prefix_keeps_two_fleets_apart() {
+    let server = Server::start();
+    let services = [Serving::on(&server), Serving::on_with(&server, &["--redis-prefix", "second"])];
+    for service in &services {
+        assert_eq!(service.client().taken(&batch(&[("1/700d", "ana")], "")), [1]);
+    }
+    let keys: Vec<String> = server.run("KEYS second:c:*");
+    assert_eq!(keys.len(), 1);
 }

@@ -123,7 +123,7 @@ async fn requests_at_once_are_so_many() {
     let mut first = TcpStream::connect(service.address).await.expect("a connection");
     let head = post_head(JSON, TAKE.len());
     first.write_all(head.as_bytes()).await.expect("sent");
-    while !get(service.address, "/metrics").await.text().contains("tidegate_requests_in_flight 1\n") {}
+    metrics_say(&service, "tidegate_requests_in_flight 1\n").await;
     let second = post(service.address, TAKE).await;
     assert_eq!((second.status, &*second.kind()), (503, "busy"));
     assert_eq!(exchange(&mut first, TAKE, b"").await.status, 200, "the first is not disturbed");

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::in_time;
+use crate::{Running, in_time};
 
 /// A take that is fine.
 pub(crate) const TAKE: &str = r#"{"groups":[{"takes":[{"rule":"login","limit":"2/1h","key":"ana"}]}]}"#;
@@ -35,6 +35,11 @@ impl Reply {
 
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Reply {
     request(address, &format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"), b"").await
+}
+
+/// Waits until the metrics say so.
+pub(crate) async fn metrics_say(service: &Running, text: &str) {
+    in_time(async { while !get(service.address, "/metrics").await.text().contains(text) {} }).await;
 }
 
 pub(crate) async fn post(address: SocketAddr, body: &str) -> Reply {

@@ -76,7 +76,7 @@ async fn a_token_is_asked_for_and_rotated_without_a_restart() {
     // What is bad changes nothing, and is counted.
     file.write("");
     let failed = "tidegate_reload_failures_total 1\n";
-    in_time(async { while !get(service.address, "/metrics").await.text().contains(failed) {} }).await;
+    metrics_say(&service, failed).await;
     assert_eq!((status("new").await, status("").await), (200, 401));
 }
 
@@ -91,7 +91,7 @@ async fn rules_are_switched_off_without_a_restart() {
     in_time(async { while off().await != r#"["login","search"]"# {} }).await;
     std::fs::remove_file(&file.0).expect("removed");
     let failed = "tidegate_reload_failures_total 1\n";
-    in_time(async { while !get(service.address, "/metrics").await.text().contains(failed) {} }).await;
+    metrics_say(&service, failed).await;
     assert_eq!(off().await, r#"["login","search"]"#, "a file that is gone switches nothing on");
 }
 
@@ -106,7 +106,7 @@ async fn shutdown_answers_every_accepted_batch() {
         stream.write_all(&TAKE.as_bytes()[..20]).await.expect("sent");
         begun.push(stream);
     }
-    while !get(service.address, "/metrics").await.text().contains("tidegate_requests_in_flight 8\n") {}
+    metrics_say(&service, "tidegate_requests_in_flight 8\n").await;
     service.stop();
     // No new ones, as soon as it has heard.
     in_time(async { while TcpStream::connect(service.address).await.is_ok() {} }).await;
@@ -124,7 +124,7 @@ async fn shutdown_closes_idle_connections_and_does_not_wait_for_ever() {
     let idle = TcpStream::connect(service.address).await.expect("a connection");
     let mut never = TcpStream::connect(service.address).await.expect("a connection");
     never.write_all(post_head("content-type: application/json\r\n", 99).as_bytes()).await.expect("sent");
-    while !get(service.address, "/metrics").await.text().contains("tidegate_requests_in_flight 1\n") {}
+    metrics_say(&service, "tidegate_requests_in_flight 1\n").await;
     service.stop();
     service.ended().await;
     drop((idle, never));

@@ -114,7 +114,7 @@ async fn a_take_whose_time_is_over_never_reaches_the_store() {
             .await
             .expect("sent");
         // The head must have been read before the rest comes, and longer ago than the caller waits.
-        while !get(service.address, "/metrics").await.text().contains("tidegate_requests_in_flight 1\n") {}
+        metrics_say(&service, "tidegate_requests_in_flight 1\n").await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         let reply = exchange(&mut stream, rest, b"").await;
         is_problem(&reply, 504, "expired", "deadline passed before the store was asked");

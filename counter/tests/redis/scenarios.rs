@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_counter::store::redis::{Options, RedisStore};
+use tidegate_counter::store::redis::RedisStore;
 
+use crate::outages::options;
 use crate::server::Server;
 use crate::suite::{self, Home};
 
@@ -31,7 +32,7 @@ impl Home for OnRedis {
 async fn home(_name: &str) -> OnRedis {
     let server = Server::start();
     let now_ms = Arc::new(AtomicU64::new(START_MS));
-    let options = Options::from_url(&server.url()).expect("valid").with_test_clock(Arc::clone(&now_ms));
+    let options = options(&server.url()).with_test_clock(Arc::clone(&now_ms));
     OnRedis { now_ms, store: RedisStore::connect(&options).await.expect("connected"), _server: server }
 }
 

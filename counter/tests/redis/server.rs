@@ -49,21 +49,23 @@ impl Server {
 
     /// With more arguments, as on its command line.
     pub(crate) fn start_with(args: &[&str]) -> Self {
-        Self::start_in(Dir::new(), args)
+        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        Self::start_in(Dir::new(), |_| args.clone())
     }
 
-    pub(crate) fn start_in(dir: Dir, args: &[&str]) -> Self {
-        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+    /// In a folder of the test's. The arguments may name a second port, which was free as well.
+    pub(crate) fn start_in(dir: Dir, args: impl Fn(u16) -> Vec<String>) -> Self {
+        let mut log = String::new();
         for _ in 0..PORTS_TRIED_MAX {
-            let port = free_port();
+            let (port, args) = (free_port(), args(free_port()));
             let mut child = spawn(port, &args, dir.path());
             if comes_up(&mut child, dir.path()) {
                 return Self { port, child, args, dir };
             }
-            let _ = child.kill();
-            let _ = child.wait();
+            end(&mut child);
+            log = std::fs::read_to_string(dir.path().join(LOG)).unwrap_or_default();
         }
-        panic!("redis-server does not start; its log is in {}", dir.path().display());
+        panic!("redis-server does not start:\n{log}");
     }
 
     pub(crate) fn url(&self) -> String {
@@ -82,8 +84,17 @@ impl Server {
 
     /// Starts it again where it was, with what it had on disk.
     pub(crate) fn restart(&mut self) {
-        self.child = spawn(self.port, &self.args, self.dir.path());
-        assert!(comes_up(&mut self.child, self.dir.path()), "redis-server comes back");
+        let begun = Instant::now();
+        loop {
+            self.child = spawn(self.port, &self.args, self.dir.path());
+            if comes_up(&mut self.child, self.dir.path()) {
+                return;
+            }
+            end(&mut self.child);
+            // Somebody's outgoing connection may have the port for a moment.
+            assert!(begun.elapsed() < START_MAX, "redis-server comes back");
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Stops it without telling anybody: connections stay, answers do not come.
@@ -118,12 +129,16 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        end(&mut self.child);
     }
 }
 
-pub(crate) fn free_port() -> u16 {
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("bound").port()
 }

@@ -17,7 +17,9 @@ mod options;
 mod pipe;
 mod script;
 
+use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use redis::Value;
@@ -25,9 +27,9 @@ use tidegate_config::wire::Batch;
 use tokio::task::AbortHandle;
 
 use self::call::{Said, When};
-use self::errors::is_no_script;
+pub use self::errors::{Cause, NotConnected};
 use self::link::Link;
-pub use self::options::{IN_FLIGHT_MAX, Options, PREFIX_DEFAULT, PREFIX_LEN_MAX};
+pub use self::options::{IN_FLIGHT_MAX, Options, PATIENCE_DEFAULT, PREFIX_DEFAULT, PREFIX_LEN_MAX};
 use self::pipe::{Failed, Pipe};
 use super::{Answered, Store, StoreError};
 
@@ -44,16 +46,17 @@ impl Drop for RedisStore {
 }
 
 impl RedisStore {
-    /// Connects, and from then on connects again by itself. An error is the first attempt's: whoever would rather
-    /// wait for the server tries again.
-    pub async fn connect(options: &Options) -> Result<Self, StoreError> {
+    /// Connects, and from then on connects again by itself. It tries for as long as the options say, but for what no
+    /// time mends, such as a wrong password. A server that is full is there.
+    pub async fn connect(options: &Options) -> Result<Self, NotConnected> {
+        let broken = |why: String| NotConnected::from(StoreError::Broken(why));
         let mut seed = [0; 8];
-        getrandom::fill(&mut seed).map_err(|error| StoreError::Broken(format!("no randomness: {error}")))?;
+        getrandom::fill(&mut seed).map_err(|error| broken(format!("no randomness: {error}")))?;
         let link = Link::new(options, u64::from_le_bytes(seed))?;
         let (first, told) = tokio::sync::oneshot::channel();
         let supervisor = tokio::spawn(link::supervise(Arc::clone(&link), first)).abort_handle();
         let store = Self { link, supervisor };
-        told.await.map_err(|_| StoreError::Broken("the runtime is shutting down".to_owned()))??;
+        told.await.map_err(|_| broken("the runtime is shutting down".to_owned()))??;
         Ok(store)
     }
 
@@ -65,9 +68,7 @@ impl RedisStore {
         };
         let call = caller.call(batch, when);
         let mut answer = pipe.call(&caller.by_hash(&call), deadline).await;
-        if let Err(Failed::Said(error)) = &answer
-            && is_no_script(error)
-        {
+        if answer.as_ref().is_err_and(Failed::is_no_script) {
             // Nothing ran, so it is safe to run it now.
             answer = pipe.call(&caller.by_text(&call), deadline).await;
         }
@@ -83,6 +84,7 @@ impl Store for RedisStore {
         let pipe = self.link.current()?;
         let proxies = self.link.fleet.note(batch);
         let value = self.run(&pipe, batch, deadline).await?;
+        pipe.is_good.store(true, Relaxed);
         let said = match &value {
             Value::BulkString(bytes) => Said::read(bytes, batch),
             _ => None,
@@ -100,6 +102,26 @@ impl Store for RedisStore {
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
-        self.link.probe().await
+        self.link.ready().await
+    }
+
+    fn metrics(&self, out: &mut String) {
+        let pipe = self.link.current().ok();
+        // Writing into a text cannot fail.
+        let _ = write!(
+            out,
+            "# HELP tidegate_redis_connected Whether there is a connection to Redis.\n\
+             # TYPE tidegate_redis_connected gauge\n\
+             tidegate_redis_connected {}\n\
+             # HELP tidegate_redis_calls_in_flight Batches that Redis may still answer.\n\
+             # TYPE tidegate_redis_calls_in_flight gauge\n\
+             tidegate_redis_calls_in_flight {}\n\
+             # HELP tidegate_redis_connections_total Connections made to Redis, the first included.\n\
+             # TYPE tidegate_redis_connections_total counter\n\
+             tidegate_redis_connections_total {}\n",
+            u8::from(pipe.is_some()),
+            pipe.map_or(0, |pipe| pipe.in_flight()),
+            self.link.connections.load(Relaxed),
+        );
     }
 }

@@ -12,17 +12,23 @@ pub const PREFIX_DEFAULT: &str = "tidegate";
 pub const PREFIX_LEN_MAX: usize = 64;
 /// The most calls under way at once: one more is refused, so that a slow server costs bounded memory.
 pub const IN_FLIGHT_MAX: usize = 1_024;
-/// How long connecting may take, the greeting included.
-pub(super) const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// For how long the first connection is tried, if nothing else is said: a server that starts beside the service, or a
+/// machine with much to do, is no reason to end.
+pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(10);
+/// How long an attempt to connect may take, the greeting included; the first ones half of the patience, if that is
+/// longer.
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// How long the server may take to answer a probe. It is asked once a second, and whenever a call had no answer in
-/// time; if it does not answer, the connection is given up.
+/// time; if it answers nothing at all meanwhile, the connection is given up.
 pub(super) const PROBE_MAX: Duration = Duration::from_secs(1);
 /// How often the server is asked how it is.
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// The shortest time between two probes.
 pub(super) const PROBE_EVERY_MIN: Duration = Duration::from_millis(100);
-/// By when a connection that is of any use has answered a call: answers come in order, and by then one to a later
-/// probe is due. After that the server does not apply a call any more.
+/// For how long what somebody else asked tells how the server is.
+pub(super) const PROBE_KEPT: Duration = Duration::from_millis(100);
+/// After so long the server does not apply a call any more. No connection is given up earlier than it could answer
+/// one: the probe that is sent after the call is due by then.
 pub(super) const ANSWER_MAX: Duration = Duration::from_millis(2_100);
 const _: () = assert!(
     BEAT_EVERY.as_millis() + PROBE_EVERY_MIN.as_millis() + PROBE_MAX.as_millis() <= ANSWER_MAX.as_millis()
@@ -30,6 +36,8 @@ const _: () = assert!(
 /// The wait before connecting again: it doubles from the first to the second.
 pub(super) const BACKOFF_MIN: Duration = Duration::from_millis(50);
 pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// A connection that stood for so long was a good one, as is one that a batch was answered on: the next wait is short.
+pub(super) const GOOD_AFTER: Duration = Duration::from_mins(1);
 
 /// Where the server is, and what the store may take on.
 #[derive(Clone, Debug)]
@@ -38,6 +46,7 @@ pub struct Options {
     pub(super) tls: Option<TlsCertificates>,
     pub(super) prefix: String,
     pub(super) in_flight_max: usize,
+    pub(super) patience: Duration,
     pub(super) clock: TestClock,
 }
 
@@ -64,7 +73,14 @@ impl Options {
             )
         })?;
         let prefix = PREFIX_DEFAULT.to_owned();
-        Ok(Self { info, tls: None, prefix, in_flight_max: IN_FLIGHT_MAX, clock: TestClock::default() })
+        Ok(Self {
+            info,
+            tls: None,
+            prefix,
+            in_flight_max: IN_FLIGHT_MAX,
+            patience: PATIENCE_DEFAULT,
+            clock: TestClock::default(),
+        })
     }
 
     /// Keys begin with this: 1 to 64 letters, digits, ".", "_" or "-".
@@ -90,6 +106,13 @@ impl Options {
     #[must_use]
     pub fn with_in_flight_max(mut self, max: usize) -> Self {
         self.in_flight_max = max;
+        self
+    }
+
+    /// For how long the first connection is tried again; with none it is tried once.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
         self
     }
 

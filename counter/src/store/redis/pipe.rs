@@ -1,6 +1,6 @@
 //! One connection, shared by all calls: each waits no longer than its deadline, and there are only so many.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Notify, Semaphore};
 
-use super::errors::Trouble;
+use super::errors::{NotConnected, Trouble};
 use super::options::ANSWER_MAX;
 use crate::store::StoreError;
 
@@ -16,6 +16,13 @@ use crate::store::StoreError;
 pub(super) struct Pipe {
     connection: MultiplexedConnection,
     room: Semaphore,
+    room_max: usize,
+    /// Answers to calls that somebody waited for.
+    answers: AtomicU64,
+    /// Whether a batch was answered.
+    pub(super) is_good: AtomicBool,
+    /// What the last beat met with.
+    pub(super) trouble: Mutex<Option<StoreError>>,
     /// Calls whose callers gave up. They keep their room until the server has answered a later call: answers come in
     /// order, so then it has answered them too.
     abandoned: AtomicU64,
@@ -40,6 +47,18 @@ pub(super) enum Failed {
 }
 
 impl Failed {
+    /// The server does not know the script: nothing ran.
+    pub(super) fn is_no_script(&self) -> bool {
+        matches!(self, Self::Said(error) if error.code() == Some("NOSCRIPT"))
+    }
+
+    pub(super) fn into_not_connected(self) -> NotConnected {
+        match self {
+            Self::Said(error) => NotConnected::of(&error),
+            Self::Error(error) => error.into(),
+        }
+    }
+
     pub(super) fn into_error(self) -> StoreError {
         match self {
             Self::Said(error) => Trouble::of(&error).error,
@@ -61,6 +80,10 @@ impl Pipe {
         Self {
             connection,
             room: Semaphore::new(in_flight_max),
+            room_max: in_flight_max,
+            answers: AtomicU64::new(0),
+            is_good: AtomicBool::new(false),
+            trouble: Mutex::new(None),
             abandoned: AtomicU64::new(0),
             released: AtomicU64::new(0),
             clock: Mutex::new(None),
@@ -100,6 +123,7 @@ impl Pipe {
             }
         };
         in_flight.answered = true;
+        self.answers.fetch_add(1, Ordering::AcqRel);
         answer.map_err(|error| {
             let trouble = Trouble::of(&error);
             if trouble.ends_connection {
@@ -118,6 +142,16 @@ impl Pipe {
             let left = deadline.saturating_duration_since(asked).as_millis();
             now_ms.saturating_add(u64::try_from(left).unwrap_or(u64::MAX)).saturating_add(1)
         })
+    }
+
+    /// How many answers came to those who waited for them.
+    pub(super) fn answers(&self) -> u64 {
+        self.answers.load(Ordering::Acquire)
+    }
+
+    /// Calls that have room: those under way, and those given up that the server may still answer.
+    pub(super) fn in_flight(&self) -> usize {
+        self.room_max.saturating_sub(self.room.available_permits())
     }
 
     pub(super) fn set_clock(&self, now_ms: u64, asked: Instant) {
