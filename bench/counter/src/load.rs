@@ -1,11 +1,12 @@
 //! Load: connections that each send the next request when the answer to the last is there.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::cases::Case;
+use crate::cases::{self, Case};
 
 pub(crate) struct Loaded {
     pub(crate) latencies_us: Vec<u32>,
@@ -21,10 +22,11 @@ impl Loaded {
 }
 
 pub(crate) async fn run(port: u16, case: &Case, connections: usize, time: Duration) -> Loaded {
+    let requests: Arc<[Vec<u8>]> = case.requests().into();
     let mut tasks = Vec::new();
     let begun = Instant::now();
     for connection in 0..connections {
-        let requests = case.requests.clone();
+        let requests = requests.clone();
         tasks.push(tokio::spawn(async move {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
             stream.set_nodelay(true).expect("a socket");
@@ -47,6 +49,18 @@ pub(crate) async fn run(port: u16, case: &Case, connections: usize, time: Durati
         latencies_us.extend(task.await.expect("no panic"));
     }
     Loaded { latencies_us, took: begun.elapsed() }
+}
+
+/// Fills the logs: entries are of different milliseconds.
+pub(crate) async fn fill_logs(port: u16) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
+    let (request, mut buffer) = (cases::logs_request(), Vec::new());
+    // Some may fall into one millisecond.
+    for _ in 0..cases::LOG_ENTRIES * 5 / 4 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        stream.write_all(&request).await.expect("sent");
+        read_reply(&mut stream, &mut buffer).await;
+    }
 }
 
 /// Reads a whole response with a declared length, which must be a good one.

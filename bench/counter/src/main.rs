@@ -38,17 +38,20 @@ async fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.as_slice() {
         [word] if word == "echo" => echo::serve().await,
-        [word, port, size] if word == "bare" => bare::run(port, size.parse().expect("a size")).await,
+        [word, port, case] if word == "bare" => bare::run(port, case.parse().expect("a number")).await,
         [tidegate, file] => {
             servers::pin(std::process::id(), servers::LOAD_CORE);
             let servers = Servers::start(tidegate).await;
+            for server in [&servers.memory, &servers.on_redis] {
+                load::fill_logs(server.port).await;
+            }
             let cases = cases::all();
             let mut rounds: Vec<Vec<Measured>> = vec![Vec::new(); cases.len()];
             // The first round warms up.
             for round in 0..=ROUNDS {
                 eprintln!("round {round} of {ROUNDS}");
-                for (case, rounds) in cases.iter().zip(&mut rounds) {
-                    let measured = measure(case, &servers).await;
+                for (index, (case, rounds)) in cases.iter().zip(&mut rounds).enumerate() {
+                    let measured = measure(index, case, &servers).await;
                     if round > 0 {
                         rounds.push(measured);
                     }
@@ -61,12 +64,12 @@ async fn main() {
     }
 }
 
-async fn measure(case: &Case, servers: &Servers) -> Measured {
+async fn measure(index: usize, case: &Case, servers: &Servers) -> Measured {
     let server = match case.target {
         Target::Echo => &servers.echo,
         Target::Memory => &servers.memory,
         Target::Redis => &servers.on_redis,
-        Target::BareRedis => return bare::measure(case, servers).await,
+        Target::Bare(_) => return bare::measure(index, servers).await,
     };
     let (cpu, redis) = (cpu::of(server.pid), cpu::of(servers.redis.pid));
     let loaded = load::run(server.port, case, IN_FLIGHT, ROUND_TIME).await;
