@@ -246,7 +246,7 @@ impl Table {
     /// Reads a slot. One that is missing is empty.
     pub(crate) fn read(host: &impl Host, place: Place) -> Result<Versioned, Status> {
         match host.shared(&slot_key(place)) {
-            Ok((bytes, cas)) => Ok(match AnySlot::from_bytes(place, &planted::read(bytes)) {
+            Ok((bytes, cas)) => Ok(match AnySlot::from_bytes(place, &planted::read(place.region, bytes)) {
                 Some(slot) => Versioned { slot, cas, was_bad: false },
                 None => Versioned { slot: AnySlot::empty(place), cas, was_bad: true },
             }),

@@ -1,5 +1,6 @@
 //! The counter of the simulated fleet: the real one, on its memory store, under the simulation's own clock.
 
+use crate::ledger::{LimitId, limit_id};
 use crate::spec::NAMESPACE;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub(crate) struct Central {
 pub(crate) struct Judged {
     pub(crate) rule: String,
     pub(crate) key: Vec<u8>,
+    pub(crate) limit: LimitId,
     /// Whether it is its group's first of this rule: the others are further limits of the same.
     pub(crate) is_first: bool,
     pub(crate) n: u64,
@@ -75,6 +77,7 @@ impl Central {
         let judged = takes.zip(outcomes).map(|((take, is_first), outcome)| Judged {
             rule: take.rule.to_string(),
             key: take.key.to_vec(),
+            limit: limit_id(take.limit.limit.window_ms(), take.limit.limit.algorithm()),
             is_first,
             n: take.n.get(),
             act: take.act,

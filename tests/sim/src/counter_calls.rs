@@ -100,6 +100,10 @@ impl World<'_> {
             self.tally.count(Happened::NoHost);
             let root = call.root;
             self.actors[actor].lost_counter.insert(root);
+            for request in self.paused_in(actor) {
+                let is_settled = self.actors[actor].settled.iter().any(|(other, _)| *other == request);
+                self.journeys[request].is_untold |= !is_settled;
+            }
             return Ok(INTERNAL_FAILURE);
         }
         let token = self.begin_call(actor, call, asked)?;
@@ -170,7 +174,7 @@ impl World<'_> {
         if let Some(central) = &mut self.post.central {
             central.lose_state(self.now_ns / MS)?;
         }
-        self.fleet.lose_all(self.steps);
+        self.fleet.lose_all(self.steps, self.now_ns / MS);
         Ok(())
     }
 

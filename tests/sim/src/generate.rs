@@ -5,14 +5,14 @@ use crate::identity;
 use crate::rng::Rng;
 use crate::scenario::{Arrival, MS, Planned, Policy, Rates, SECOND, Scenario, US};
 use crate::shared::{Flavour, Zone};
-use crate::spec::{Config, KeyPart, Limit, Request, Rule};
+use crate::spec::{Config, Cost, KeyPart, Limit, Request, Rule};
 use crate::workload;
 
 /// Arrivals begin when proxies have had time to start.
 const BEGIN_NS: u64 = 300 * MS;
 
 /// One seed in so many is about a fleet with a counter.
-const SEEDS_PER_FLEET: u64 = 3;
+const SEEDS_PER_FLEET: u64 = 2;
 
 /// Which faults a run has.
 const FAMILIES: [&str; 10] = [
@@ -49,8 +49,27 @@ pub(crate) fn scenario(seed: u64) -> Scenario {
     if is_log {
         scenario.configs[0].has_headers = true;
     }
+    costs(&mut scenario, &mut rng);
     faults(&mut scenario, family, &mut rng);
     scenario
+}
+
+/// Rules by which a request counts more than one, and requests that say how much.
+pub(crate) fn costs(scenario: &mut Scenario, rng: &mut Rng) {
+    // Who aims at a slot wants to pass and come back: his limits are as small as a cost.
+    if scenario.is_crowded || rng.chance(600_000) {
+        return;
+    }
+    for rule in &mut scenario.configs[0].rules {
+        rule.cost = match rng.below(3) {
+            0 => Cost::Fixed(1),
+            1 => Cost::Fixed(rng.between(2, 4)),
+            _ => Cost::Header(rng.between(2, 6)),
+        };
+    }
+    for arrival in &mut scenario.arrivals {
+        arrival.request.cost = rng.chance(700_000).then(|| rng.below(8));
+    }
 }
 
 fn limit(rng: &mut Rng, requests_max: u64) -> Limit {
@@ -109,12 +128,14 @@ fn config(rng: &mut Rng) -> Config {
 
 /// Fills in the arrivals. True if they came out of an access log.
 fn work(scenario: &mut Scenario, rng: &mut Rng) -> bool {
-    match rng.below(10) {
+    match rng.below(13) {
         0 => workload::poisson(scenario, rng, BEGIN_NS),
         1 => workload::window_edges(scenario, rng, BEGIN_NS),
         2 | 3 => workload::hot_key(scenario, rng, BEGIN_NS),
         4 => workload::many_keys(scenario, rng, BEGIN_NS),
-        5 | 6 if scenario.flavour == Flavour::Envoy => workload::crowded_slot(scenario, rng, BEGIN_NS),
+        5 | 6 | 10 | 11 | 12 if scenario.flavour == Flavour::Envoy => {
+            workload::crowded_slot(scenario, rng, BEGIN_NS);
+        }
         7 | 8 => workload::races_across_rules(scenario, rng, BEGIN_NS),
         _ => {
             workload::access_log(scenario, rng, BEGIN_NS);
@@ -168,7 +189,7 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
             if rng.chance(500_000) {
                 changed.rules.reverse();
             }
-            if rng.chance(400_000) {
+            if rng.chance(800_000) {
                 changed.slots = *rng.pick(&[64, 128, 256]);
             }
             scenario.configs.push(changed);
@@ -184,11 +205,11 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
             plan(scenario, rng, Planned::AlienState);
         }
     }
-    if scenario.flavour == Flavour::Kong && family != "faultless" && rng.chance(600_000) {
+    if scenario.flavour == Flavour::Kong && family != "faultless" && rng.chance(800_000) {
         // Room for some of the slots: 512 bytes each.
         let bytes_max = 512 * rng.between(4, 40);
         scenario.zone = Zone { bytes_max, evicts: rng.chance(600_000), spares_marker: false };
-        scenario.rates.foreign_value = *rng.pick(&[0, 2_000, 20_000]);
+        scenario.rates.foreign_value = *rng.pick(&[2_000, 20_000, 60_000]);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::counter_calls::NetRates;
 use crate::fleet::BOOKS_WINDOW_MS;
-use crate::generate::arrival;
+use crate::generate::{arrival, costs};
 use crate::global_spec::{Global, Mode, OnFailure};
 use crate::rng::Rng;
 use crate::scenario::{MS, Planned, Policy, SECOND, Scenario, US};
@@ -17,9 +17,11 @@ const AFTERMATH_NS: u64 = 9 * SECOND;
 const SKEW_MS_MAX: u64 = 600_000;
 
 /// Which faults a run has.
-const FAMILIES: [&str; 12] = [
+const FAMILIES: [&str; 16] = [
     "fleet",
     "fleet",
+    "fleet",
+    "fleet-network",
     "fleet-network",
     "fleet-network",
     "fleet-partition",
@@ -27,6 +29,8 @@ const FAMILIES: [&str; 12] = [
     "fleet-kill",
     "fleet-restart",
     "fleet-clock",
+    "fleet-update",
+    "fleet-update",
     "fleet-update",
     "fleet-bad-status",
     "fleet-all",
@@ -49,6 +53,7 @@ pub(crate) fn scenario(rng: &mut Rng) -> Scenario {
     }
     work(&mut scenario, rng);
     scenario.arrivals.sort_by_key(|arrival| arrival.at_ns);
+    costs(&mut scenario, rng);
     faults(&mut scenario, family, rng);
     scenario
 }
@@ -130,13 +135,17 @@ fn work(scenario: &mut Scenario, rng: &mut Rng) {
     let keys = rng.between(1, 4);
     let proxies = scenario.proxies as u64;
     let mut at_ns = BEGIN_NS;
-    let is_even = rng.chance(500_000);
+    let shape = rng.below(3);
     let mean_ns = rng.between(2, 12) * MS;
     for _ in 0..rng.between(150, 450) {
-        at_ns += if is_even { rng.waiting(mean_ns) } else { rng.below(200 * US) };
-        if !is_even && rng.chance(30_000) {
-            at_ns += rng.between(50, 900) * MS;
-        }
+        at_ns += match shape {
+            0 => rng.waiting(mean_ns),
+            1 if rng.chance(30_000) => rng.between(50, 900) * MS,
+            1 => rng.below(200 * US),
+            // Waves: the next comes when the window of the one before is over, or its grants.
+            _ if rng.chance(20_000) => rng.between(700, 2_600) * MS,
+            _ => rng.waiting(MS),
+        };
         let proxy = rng.below(proxies) as usize;
         scenario.arrivals.push(arrival(at_ns, proxy, request(rng, keys)));
     }
@@ -188,10 +197,9 @@ fn faults(scenario: &mut Scenario, family: &str, rng: &mut Rng) {
             let mut changed = scenario.configs[0].clone();
             changed.rules.reverse();
             changed.has_headers ^= true;
-            // What was granted or seen under one limit is spent under the other: only who asks each time can change.
-            let asks = |rule: &&mut Rule| rule.global.is_some_and(|global| global.mode == Mode::Exact);
-            for limit in changed.rules.iter_mut().filter(asks).flat_map(|rule| &mut rule.limits) {
+            for limit in changed.rules.iter_mut().flat_map(|rule| &mut rule.limits) {
                 limit.requests = rng.between(1, 2 * limit.requests).min(1_000);
+                limit.burst = rng.between(1, 2 * limit.burst);
             }
             scenario.configs.push(changed);
             let config = scenario.configs.len() - 1;

@@ -22,6 +22,7 @@ impl World<'_> {
                 // A reload of Kong replaces the workers and wipes the zone.
                 Flavour::Kong => {
                     self.tally.count(Happened::ConfigUpdate);
+                    self.note_changed_limits(self.proxies[proxy].config, config);
                     self.proxies[proxy].config = config;
                     self.restart(proxy);
                 }

@@ -44,6 +44,8 @@ pub(crate) struct Journey {
     pub(crate) began_step: u64,
     /// Whether the last call to the counter had failed then.
     pub(crate) began_without_counter: bool,
+    /// Whether it waited for a call that could not even be made: an answer in the same callback was not for it.
+    pub(crate) is_untold: bool,
     /// Whether it is held.
     pub(crate) is_paused: bool,
     /// The body that it was answered with, and the headers that its response got.
@@ -75,6 +77,7 @@ impl Journey {
             began_ns: 0,
             began_step: 0,
             began_without_counter: false,
+            is_untold: false,
             is_paused: false,
             body: Vec::new(),
             response_headers: Vec::new(),

@@ -89,8 +89,9 @@ impl World<'_> {
                     subject.rule.name == by && subject.rule.is_strict && overflowed.contains(&subject.place)
                 });
                 let under_way = self.under_way(decision.proxy, request);
-                let contenders =
-                    |id: &CounterId| under_way.iter().filter(|other| *other == id).count() as u64;
+                let contenders = |id: &CounterId| {
+                    under_way.iter().filter(|(other, _)| other == id).map(|(_, n)| n).sum::<u64>()
+                };
                 let is_it = |subject: &&Subject<'_>| subject.rule.name == by && !subject.rule.is_shadow;
                 let subject = rules.iter().find(is_it);
                 if let Some(of_fleet) = subject.and_then(|subject| Some((subject, subject.rule.global?))) {
@@ -139,9 +140,9 @@ impl World<'_> {
         }
     }
 
-    /// The counters that other requests have charged and may yet give back, or whose admission is not known yet: also
+    /// The counters that other requests have charged, and how much, and may yet give back, or whose admission is not known yet: also
     /// those that wait, in the callback of an answer.
-    fn under_way(&self, proxy: usize, except: usize) -> Vec<CounterId> {
+    fn under_way(&self, proxy: usize, except: usize) -> Vec<(CounterId, u64)> {
         let mut ids = Vec::new();
         for actor in (0..self.actors.len()).filter(|actor| self.actors[*actor].proxy == proxy) {
             let requests = match self.actors[actor].running {
@@ -157,7 +158,8 @@ impl World<'_> {
                 let config = &self.scenario.configs[journey.config];
                 for subject in self.subjects(config, request) {
                     let limits = &subject.rule.limits;
-                    ids.extend(limits.iter().map(|limit| CounterId::new(proxy, &subject, limit)));
+                    let of_limit = |limit| (CounterId::new(proxy, &subject, limit), subject.n);
+                    ids.extend(limits.iter().map(of_limit));
                 }
             }
         }
@@ -168,7 +170,7 @@ impl World<'_> {
 fn subjects<'c>(secret: &identity::Secret, config: &'c Config, request: &Request) -> Vec<Subject<'c>> {
     let subject = |(rule, key): (&'c Rule, Vec<u8>)| {
         let place = identity::slot(secret, rule, &key, config);
-        Subject { rule, key, place }
+        Subject { rule, key, place, n: rule.cost_of(request) }
     };
     config.applying(request).into_iter().map(subject).collect()
 }

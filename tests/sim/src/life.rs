@@ -217,6 +217,7 @@ impl World<'_> {
                 self.configured(actor, root, result == 1)
             }
             Job::DeleteRoot { root } => {
+                self.retire_config(actor, root);
                 self.actors[actor].roots.retain(|other| other.id != root);
                 Ok(())
             }
@@ -284,6 +285,7 @@ impl World<'_> {
                 if slots(config) != slots(self.proxies[proxy].config) {
                     self.tally.count(Happened::Resize);
                 }
+                self.note_changed_limits(self.proxies[proxy].config, config);
                 self.proxies[proxy].config = config;
                 let mut all = self.actors_of(proxy, Role::Worker);
                 all.extend(self.actors_of(proxy, Role::Main));
@@ -349,6 +351,9 @@ impl World<'_> {
     }
 
     pub(crate) fn drop_vm(&mut self, actor: usize) {
+        for root in self.actors[actor].roots.iter().map(|root| root.id).collect::<Vec<_>>() {
+            self.retire_config(actor, root);
+        }
         let dying = &mut self.actors[actor];
         let generation = dying.generation;
         dying.vm = None;

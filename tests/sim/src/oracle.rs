@@ -28,6 +28,8 @@ pub(crate) struct Subject<'c> {
     pub(crate) key: Vec<u8>,
     /// The slot of its counters: a key that a resize moves starts again.
     pub(crate) place: Place,
+    /// How much the request counts.
+    pub(crate) n: u64,
 }
 
 /// A counter: one limit of one rule for one key in one proxy.
@@ -72,10 +74,16 @@ impl Past {
     }
 
     /// By how much the limit is passed now, excuses or not; or how much was used, if that is a failure.
-    pub(crate) fn admit(&mut self, limit: &Limit, decision: &Decision, is_excused: bool) -> Result<u64, u64> {
+    pub(crate) fn admit(
+        &mut self,
+        limit: &Limit,
+        decision: &Decision,
+        n: u64,
+        is_excused: bool,
+    ) -> Result<u64, u64> {
         match self {
-            Self::Windows(windows) => windows.admit(limit, decision, is_excused),
-            Self::Moments(moments) => moments.admit(limit, decision, is_excused),
+            Self::Windows(windows) => windows.admit(limit, decision, n, is_excused),
+            Self::Moments(moments) => moments.admit(limit, decision, n, is_excused),
         }
     }
 
@@ -97,8 +105,8 @@ struct Counter {
     emptied_step: u64,
     /// Until then, on the proxy's clock, a denial needs no reason: the clock stepped back.
     unsure_until_ms: u64,
-    /// When requests that had charged it were denied after all.
-    undone_ns: Vec<u64>,
+    /// When requests that had charged it, and how much, were denied after all.
+    undone_ns: Vec<(u64, u64)>,
     /// When it was last asked, on the proxy's clock.
     asked_ms: u64,
 }
@@ -145,10 +153,10 @@ impl Oracle {
             for limit in &rule.limits {
                 let id = CounterId::new(decision.proxy, subject, limit);
                 let owed_ms = owed_ms_max(rule);
-                let over = self.counter(&id, limit, decision).admit(limit, decision, owed_ms).map_err(|used| {
+                let over = self.counter(&id, limit, decision).admit(limit, decision, (subject.n, owed_ms)).map_err(|used| {
                     format!(
-                        "over the limit: rule {} allows {limit}, key {key:?} has used {used} and one more was admitted",
-                        rule.name
+                        "over the limit: rule {} allows {limit}, key {key:?} has used {used} and {} more was admitted",
+                        rule.name, subject.n
                     )
                 })?;
                 self.over_max = self.over_max.max(over);
@@ -180,7 +188,7 @@ impl Oracle {
             let id = CounterId::new(decision.proxy, subject, limit);
             let under_way = contenders(&id);
             let used = self.counter(&id, limit, decision).used_at_most(limit, decision, under_way);
-            is_justified |= used.is_none_or(|used| used + 1 > limit.capacity());
+            is_justified |= used.is_none_or(|used| used + subject.n > limit.capacity());
             reasons.push(format!("{} of {limit}", used.unwrap_or(0)));
         }
         if is_justified {
@@ -201,12 +209,12 @@ impl Oracle {
                 let id = CounterId::new(decision.proxy, subject, limit);
                 let counter = self.counter(&id, limit, decision);
                 if decision.is_faulty {
-                    counter.stray(limit, decision, owed_ms_max(subject.rule));
+                    counter.stray(limit, decision, (subject.n, owed_ms_max(subject.rule)));
                 } else if has_died {
-                    counter.stray(limit, decision, limit.window_ms);
+                    counter.stray(limit, decision, (subject.n, limit.window_ms));
                 }
-                counter.undone_ns.retain(|at| at + DENIAL_REMEMBERED_NS >= decision.now_ns);
-                counter.undone_ns.push(decision.now_ns);
+                counter.undone_ns.retain(|(at, _)| at + DENIAL_REMEMBERED_NS >= decision.now_ns);
+                counter.undone_ns.push((decision.now_ns, subject.n));
             }
         }
     }
@@ -263,13 +271,13 @@ impl Counter {
     }
 
     /// By how much the limit is passed now, excuses or not; or how much was used, if that is a failure.
-    fn admit(&mut self, limit: &Limit, decision: &Decision, owed_ms: u64) -> Result<u64, u64> {
+    fn admit(&mut self, limit: &Limit, decision: &Decision, (n, owed_ms): (u64, u64)) -> Result<u64, u64> {
         let is_excused =
             decision.is_faulty || decision.first_write_step.is_some_and(|step| step <= self.emptied_step);
-        let over = self.past.admit(limit, decision, is_excused)?;
+        let over = self.past.admit(limit, decision, n, is_excused)?;
         if decision.is_faulty {
             // Its charge is a debt, and comes late.
-            self.stray(limit, decision, owed_ms);
+            self.stray(limit, decision, (n, owed_ms));
         }
         Ok(over)
     }
@@ -280,19 +288,19 @@ impl Counter {
         if read_ms < self.unsure_until_ms {
             return None;
         }
-        self.undone_ns.retain(|at| at + DENIAL_REMEMBERED_NS >= decision.now_ns);
+        self.undone_ns.retain(|(at, _)| at + DENIAL_REMEMBERED_NS >= decision.now_ns);
         let used = match &mut self.past {
             Past::Windows(windows) => windows.used_at_most(limit, read_ms, decision.end_ms)?,
             Past::Moments(moments) => moments.used_at_most(limit, read_ms),
         };
-        Some(used + contenders + self.undone_ns.len() as u64)
+        Some(used + contenders + self.undone_ns.iter().map(|(_, n)| n).sum::<u64>())
     }
 
     /// A charge without an admission may appear, for so long.
-    fn stray(&mut self, limit: &Limit, decision: &Decision, for_ms: u64) {
+    fn stray(&mut self, limit: &Limit, decision: &Decision, (n, for_ms): (u64, u64)) {
         match &mut self.past {
-            Past::Windows(windows) => windows.stray(limit, decision.end_ms, for_ms),
-            Past::Moments(moments) => moments.stray(decision.end_ms, for_ms),
+            Past::Windows(windows) => windows.stray(limit, decision.end_ms, n, for_ms),
+            Past::Moments(moments) => moments.stray(decision.end_ms, n, for_ms),
         }
     }
 

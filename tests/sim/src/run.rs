@@ -21,18 +21,27 @@ pub enum Bug {
     EvictionResets,
     /// States are read whatever their version.
     VersionUnchecked,
+    /// A call to the counter is made again without the number by which it would be recognised.
+    RetryWithoutSequence,
+    /// A grant is spent after the window that it was taken from.
+    GrantOutlivesItsWindow,
+    /// What is left of a grant that has ended is given back twice.
+    RefundTwice,
     /// The whole apparatus of planting, and no bug.
     None,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::BlindWrite,
         Self::UndoForgotten,
         Self::EarlyWrite,
         Self::EvictionResets,
         Self::VersionUnchecked,
+        Self::RetryWithoutSequence,
+        Self::GrantOutlivesItsWindow,
+        Self::RefundTwice,
     ];
 
     /// The number by which the test build knows it.
@@ -43,6 +52,9 @@ impl Bug {
             Self::EarlyWrite => 3,
             Self::EvictionResets => 4,
             Self::VersionUnchecked => 5,
+            Self::RetryWithoutSequence => 6,
+            Self::GrantOutlivesItsWindow => 7,
+            Self::RefundTwice => 8,
             Self::None => 99,
         }
     }

@@ -127,6 +127,14 @@ pub(crate) enum KeyPart {
     Header(&'static str),
 }
 
+/// How much a request counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cost {
+    Fixed(u64),
+    /// What `x-cost` says, 1 if it says nothing or 0, and at most so much.
+    Header(u64),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
     pub(crate) name: String,
@@ -136,6 +144,7 @@ pub(crate) struct Rule {
     pub(crate) limits: Vec<Limit>,
     pub(crate) is_strict: bool,
     pub(crate) is_shadow: bool,
+    pub(crate) cost: Cost,
     /// Counts only responses with this status. The oracle does not follow such a rule: tests count for themselves.
     pub(crate) count_status: Option<u16>,
     /// Whether it holds across the fleet, and how.
@@ -152,8 +161,17 @@ impl Rule {
             limits,
             is_strict,
             is_shadow: false,
+            cost: Cost::Fixed(1),
             count_status: None,
             global: None,
+        }
+    }
+
+    /// How much a request counts.
+    pub(crate) fn cost_of(&self, request: &Request) -> u64 {
+        match self.cost {
+            Cost::Fixed(cost) => cost,
+            Cost::Header(max) => request.cost.filter(|cost| *cost > 0).unwrap_or(1).min(max),
         }
     }
 
@@ -193,6 +211,11 @@ impl Rule {
         });
         if let Some(prefix) = &self.path_prefix {
             rule["match"] = json!({ "path_prefix": prefix });
+        }
+        match self.cost {
+            Cost::Fixed(1) => {}
+            Cost::Fixed(cost) => rule["cost"] = json!(cost),
+            Cost::Header(max) => rule["cost"] = json!({ "header": "x-cost", "max": max }),
         }
         if let Some(status) = self.count_status {
             rule["count_status"] = json!([status]);
@@ -270,6 +293,8 @@ pub(crate) struct Request {
     pub(crate) path: String,
     pub(crate) ip: [u8; 4],
     pub(crate) headers: Vec<(&'static str, String)>,
+    /// What it says that it costs.
+    pub(crate) cost: Option<u64>,
     /// The status of its response; `None` if the client leaves before there is one.
     pub(crate) status: Option<u16>,
     /// After so long the client leaves, if it still waits for the limiter.
@@ -282,6 +307,7 @@ impl Request {
             path: "/".to_owned(),
             ip: number.to_be_bytes(),
             headers: Vec::new(),
+            cost: None,
             status: Some(200),
             patience_ns: None,
         }
@@ -327,7 +353,8 @@ impl Request {
     pub(crate) fn pairs(&self) -> Vec<(String, String)> {
         let fixed = [(":method", "GET"), (":path", self.path.as_str()), (":authority", "sim")];
         let own = self.headers.iter().map(|(name, value)| (*name, value.as_str()));
-        fixed.into_iter().chain(own).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        let pairs = fixed.into_iter().chain(own).map(|(name, value)| (name.to_owned(), value.to_owned()));
+        pairs.chain(self.cost.map(|cost| ("x-cost".to_owned(), cost.to_string()))).collect()
     }
 }
 

@@ -13,13 +13,14 @@ use std::collections::BTreeMap;
 /// How long an admission is kept beyond all that can depend on it.
 const KEPT_MS: u64 = 60_000;
 /// How far a proxy's idea of the counter's clock can be from it: an answer tells it to within a round trip.
-const OFF_MS_MAX: u64 = 6;
+pub(crate) const OFF_MS_MAX: u64 = 6;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
     proxy: usize,
     vm: (usize, u64),
     step: u64,
+    n: u64,
     earliest_ms: u64,
     latest_ms: u64,
     /// The counter's batch that told of it, and the time.
@@ -31,6 +32,8 @@ pub(crate) struct Admission {
 #[derive(Debug, Default)]
 pub(crate) struct Admissions {
     all: Vec<Admission>,
+    /// By VM: what it has reported and what is less than the oldest that it has not.
+    credits: BTreeMap<(usize, u64), u64>,
     /// By proxy: when it was told, and as of which batch of the counter.
     seen: BTreeMap<usize, Vec<(u64, u64)>>,
     /// By proxy: when it lost its shared data.
@@ -40,12 +43,13 @@ pub(crate) struct Admissions {
 }
 
 impl Admissions {
-    pub(crate) fn add(&mut self, decision: &Decision, how: Circumstances, is_excused: bool) {
+    pub(crate) fn add(&mut self, decision: &Decision, how: Circumstances, n: u64, is_excused: bool) {
         self.all.retain(|old| old.latest_ms + KEPT_MS >= decision.end_ms);
         self.all.push(Admission {
             proxy: how.proxy,
             vm: how.vm,
             step: how.began_step,
+            n,
             earliest_ms: decision.read_ms.unwrap_or(decision.end_ms),
             latest_ms: decision.end_ms,
             reported: None,
@@ -53,10 +57,13 @@ impl Admissions {
         });
     }
 
-    /// The counter hears of so many of a VM's admissions: of the oldest.
+    /// The counter hears of so much that a VM has admitted: of the oldest.
     pub(crate) fn report(&mut self, vm: (usize, u64), n: u64, batch: u64, now_ms: u64) {
-        let unreported = self.all.iter_mut().filter(|one| one.vm == vm && one.reported.is_none());
-        for one in unreported.take(n as usize) {
+        let credit = self.credits.entry(vm).or_default();
+        *credit += n;
+        for one in self.all.iter_mut().filter(|one| one.vm == vm && one.reported.is_none()) {
+            let Some(rest) = credit.checked_sub(one.n) else { break };
+            *credit = rest;
             one.reported = Some((batch, now_ms));
             self.lag_ms_max = self.lag_ms_max.max(now_ms.saturating_sub(one.latest_ms));
         }
@@ -81,10 +88,15 @@ impl Admissions {
         self.excuse(|one| one.proxy == proxy && one.reported.is_none());
     }
 
+    /// Which of the counter's batches a proxy has heard of when a request comes.
+    fn as_of(&self, how: Circumstances) -> Option<u64> {
+        let told = self.seen.get(&how.proxy).into_iter().flatten();
+        told.filter(|(step, _)| *step < how.began_step).map(|(_, batch)| *batch).max()
+    }
+
     /// What a proxy must know when a request comes.
     fn known(&self, how: Circumstances) -> impl Iterator<Item = &Admission> {
-        let told = self.seen.get(&how.proxy).into_iter().flatten();
-        let as_of = told.filter(|(step, _)| *step < how.began_step).map(|(_, batch)| *batch).max();
+        let as_of = self.as_of(how);
         let lost_step = self.lost.get(&how.proxy).copied().unwrap_or(0);
         self.all.iter().filter(move |one| {
             let is_reported = one.reported.is_some_and(|(batch, _)| Some(batch) <= as_of);
@@ -96,52 +108,85 @@ impl Admissions {
     pub(crate) fn judge(
         &self,
         decision: &Decision,
-        how: Circumstances,
+        (how, n): (Circumstances, u64),
         limits: &[Limit],
-        shift: impl Fn(&Limit) -> u64,
+        grid: impl Fn(&Limit) -> (u64, u64),
         is_excused: bool,
     ) -> Result<u64, String> {
         let mut over_max = 0;
+        let as_of = self.as_of(how);
+        let is_pending = |one: &Admission| one.reported.is_none_or(|(batch, _)| Some(batch) > as_of);
         for limit in limits {
             let known: Vec<&Admission> = self.known(how).collect();
-            let used = used_at_least(&known, decision, limit, shift(limit));
-            if !is_excused && used.is_some_and(|used| used + 1 > limit.capacity()) {
+            let used = used_at_least(&known, is_pending, decision, limit, grid(limit));
+            if !is_excused && used.is_some_and(|used| used + n > limit.capacity()) {
                 let used = used.unwrap_or(0);
                 return Err(format!("over the limit on what the proxy knows: {limit}, {used} used"));
             }
             let all: Vec<&Admission> = self.all.iter().collect();
-            let used = used_at_least(&all, decision, limit, shift(limit)).unwrap_or(0);
-            over_max = over_max.max((used + 1).saturating_sub(limit.capacity()));
+            let used = used_at_least(&all, is_pending, decision, limit, grid(limit)).unwrap_or(0);
+            over_max = over_max.max((used + n).saturating_sub(limit.capacity()));
         }
         Ok(over_max)
     }
 
     /// The most that anybody can think is used, as of when the request came.
-    pub(crate) fn used_at_most(&self, decision: &Decision, limit: &Limit, shift_ms: u64) -> u64 {
+    pub(crate) fn used_at_most(
+        &self,
+        decision: &Decision,
+        limit: &Limit,
+        (shift_ms, span_ms): (u64, u64),
+    ) -> u64 {
         let at_ms = decision.read_ms.unwrap_or(decision.end_ms);
         let charged_ms = |one: &Admission| one.reported.map_or(decision.end_ms, |(_, at_ms)| at_ms);
         // A window's edge may lie between; the one before counts whole then, and no less otherwise.
         let since_ms = match limit.algorithm {
             Algorithm::FixedWindow => at_ms - (at_ms + shift_ms) % limit.window_ms,
-            _ => at_ms.saturating_sub(2 * limit.span_ms()),
+            _ => at_ms.saturating_sub(2 * span_ms),
         };
-        self.all.iter().filter(|one| charged_ms(one).max(one.latest_ms) >= since_ms).count() as u64
+        sum(self.all.iter().filter(|one| charged_ms(one).max(one.latest_ms) >= since_ms))
     }
 }
 
+fn sum<'a>(admissions: impl Iterator<Item = &'a Admission>) -> u64 {
+    admissions.map(|one| one.n).sum()
+}
+
 /// What of these is certainly used at a decision's end; nothing can be told across a window's edge.
-fn used_at_least(all: &[&Admission], decision: &Decision, limit: &Limit, shift_ms: u64) -> Option<u64> {
+///
+/// What the counter has not acknowledged to a proxy it keeps in two weighted windows, whatever the algorithm.
+fn used_at_least(
+    all: &[&Admission],
+    is_pending: impl Fn(&Admission) -> bool,
+    decision: &Decision,
+    limit: &Limit,
+    (shift_ms, rate_max): (u64, u64),
+) -> Option<u64> {
     let window = |at_ms: u64| (at_ms + shift_ms) / limit.window_ms;
     let charged_ms =
         |one: &Admission| one.reported.map_or(one.latest_ms, |(_, at_ms)| at_ms.max(one.latest_ms));
     let end_ms = decision.end_ms;
+    let passed_ms = ((end_ms + shift_ms) % limit.window_ms + OFF_MS_MAX).min(limit.window_ms);
+    let is_weighted = |one: &Admission| {
+        is_pending(one) && window(one.earliest_ms - OFF_MS_MAX) != window(end_ms + OFF_MS_MAX)
+    };
+    let before = |number: u64| {
+        let is_it = |one: &&Admission| is_weighted(one) && window(one.earliest_ms - OFF_MS_MAX) == number;
+        // Near an edge it may be either's; then nothing of it is certain.
+        let is_near = window(end_ms + OFF_MS_MAX) != window(end_ms);
+        let pending = if is_near { 0 } else { sum(all.iter().copied().filter(is_it)) };
+        weighted(pending, limit.window_ms, passed_ms)
+    };
+    let of_pending = before(window(end_ms).saturating_sub(1));
+    let whole = || all.iter().copied().filter(|one| !is_weighted(one));
     match limit.algorithm {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            let made = all.iter().map(|one| one.earliest_ms).collect();
-            Some(missing(made, limit.requests, limit.window_ms, end_ms + 1))
+            let made = whole().map(|one| (one.earliest_ms, one.n)).collect();
+            Some(missing(made, rate_max, limit.window_ms, end_ms + OFF_MS_MAX) + of_pending)
         }
         Algorithm::SlidingLog | Algorithm::SlidingBuckets => {
-            Some(all.iter().filter(|one| one.earliest_ms + limit.window_ms > end_ms).count() as u64)
+            let in_window = |one: &&Admission| one.earliest_ms + limit.window_ms > end_ms + OFF_MS_MAX;
+            Some(sum(whole().filter(in_window)) + of_pending)
         }
         Algorithm::FixedWindow | Algorithm::SlidingWindow => {
             let now = window(end_ms);
@@ -150,11 +195,11 @@ fn used_at_least(all: &[&Admission], decision: &Decision, limit: &Limit, shift_m
                 return None;
             }
             let whole = |number: u64| {
-                let is_in = |one: &&&Admission| {
+                let is_in = |one: &&Admission| {
                     window(one.earliest_ms - OFF_MS_MAX) == number
                         && window(charged_ms(one) + OFF_MS_MAX) == number
                 };
-                all.iter().filter(is_in).count() as u64
+                sum(all.iter().copied().filter(is_in))
             };
             let before = match limit.algorithm {
                 Algorithm::SlidingWindow => {

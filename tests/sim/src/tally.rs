@@ -86,10 +86,20 @@ pub enum Happened {
     FallBack,
     /// One answer settled several requests.
     Shared,
+    /// A request counted more than one.
+    Costly,
+    /// The same by a rule of the fleet.
+    CostlyInFleet,
+    /// The limit of a rule that leases changed while traffic ran.
+    LeaseChanged,
+    /// The same of one that syncs.
+    SyncChanged,
+    /// And of one that asks each time.
+    ExactChanged,
 }
 
 /// Every kind, for the suite's check.
-const ALL: [Happened; 40] = [
+const ALL: [Happened; 45] = [
     Happened::CasMismatch,
     Happened::CasStorm,
     Happened::GiveUp,
@@ -130,6 +140,11 @@ const ALL: [Happened; 40] = [
     Happened::RootGone,
     Happened::FallBack,
     Happened::Shared,
+    Happened::Costly,
+    Happened::CostlyInFleet,
+    Happened::LeaseChanged,
+    Happened::SyncChanged,
+    Happened::ExactChanged,
 ];
 
 /// How often each happened.

@@ -7,6 +7,7 @@ use crate::journey::Fate;
 use crate::oracle::{Decision, Subject};
 use crate::scenario::MS;
 use crate::shared::Flavour;
+use crate::spec::{Limit, Rule};
 use crate::tally::Happened;
 use crate::world::{EPOCH_NS, Failure, World};
 
@@ -111,12 +112,16 @@ impl World<'_> {
                 && rival.fate == Fate::Waiting
                 && self.actors[rival.actor].proxy == decision.proxy
         };
+        let cost_max = |(_, rival): (usize, &crate::journey::Journey)| {
+            let rules = &self.scenario.configs[rival.config].rules;
+            rules.iter().map(|rule| rule.cost_of(&rival.request)).max().unwrap_or(1)
+        };
         let how = Circumstances {
-            contenders: self.journeys.under_way().filter(is_rival).count() as u64,
+            contenders: self.journeys.under_way().filter(is_rival).map(cost_max).sum(),
             lost_lately: found_ns.is_some_and(|at_ns| self.now_ns < at_ns + DENIAL_REMEMBERED_NS),
             proxy: decision.proxy,
             vm: (actor, journey.generation),
-            is_told: self.actors[actor].is_told,
+            is_told: self.actors[actor].is_told && !journey.is_untold,
             has_lost_counter: lost,
             began_step: journey.began_step,
             started_ns: EPOCH_NS,
@@ -154,7 +159,14 @@ impl World<'_> {
         self.check_wait(request)?;
         let (decision, how) = self.fleet_view(actor, request, decision);
         let before = self.fleet.fallen_back;
-        let judged = self.fleet.admit(&decision, how, rules);
+        for subject in rules.iter().filter(|subject| subject.n > 1) {
+            let is_global = subject.rule.global.is_some();
+            self.tally.count(if is_global { Happened::CostlyInFleet } else { Happened::Costly });
+        }
+        let mut fleet = std::mem::take(&mut self.fleet);
+        let leased = |rule: &Rule, global, limit: &Limit| self.leased_at_most(how.proxy, rule, global, limit);
+        let judged = fleet.admit(&decision, how, rules, leased);
+        self.fleet = fleet;
         if self.fleet.fallen_back > before {
             self.tally.count(Happened::FallBack);
         }
@@ -195,10 +207,11 @@ impl World<'_> {
         if has_ended || excuses.iter().any(|what| self.tally.of(*what) > 0) {
             return Ok(());
         }
-        // On Kong a call belongs to its request: what was taken for one that left stays taken, and of one whose call
-        // failed nobody will ever know.
+        // On Kong a call belongs to its request: what was taken for one that left stays taken, of one whose call
+        // failed nobody will ever know, and it has no number by which the counter would know it again.
         let lost = [
             Happened::ClientLeft,
+            Happened::Repeated,
             Happened::TimeOut,
             Happened::Malformed,
             Happened::Oversized,
@@ -209,6 +222,10 @@ impl World<'_> {
             Flavour::Envoy => 0,
             Flavour::Kong => lost.iter().map(|what| self.tally.of(*what)).sum(),
         };
+        let requests = || self.scenario.arrivals.iter().map(|arrival| &arrival.request);
+        let cost = |rule: &Rule| requests().map(|request| rule.cost_of(request)).max().unwrap_or(1);
+        let cost_max = self.scenario.configs[0].rules.iter().map(cost).max().unwrap_or(1);
+        let stray_max = stray_max * cost_max;
         let Some(central) = &mut self.post.central else { return Ok(()) };
         self.fleet.compare_books(central, now_ms, &self.scenario.configs[0].rules, stray_max)
     }

@@ -1,6 +1,6 @@
 //! Counts by windows, for `fixed_window` and `sliding_window`: what the oracle knows of one counter.
 //!
-//! For each window it keeps how many requests were admitted, how many of them a fault excuses, and how many charges
+//! For each window it keeps how much was admitted, how much of that a fault excuses, and what charges
 //! a fault may have left behind. Near a window's edge a request may belong to either window: it is put into the
 //! earlier if there is room.
 
@@ -63,25 +63,31 @@ impl Windows {
     }
 
     /// By how much the limit is passed now, excuses or not; or how much was used, if that is a failure.
-    pub(crate) fn admit(&mut self, limit: &Limit, decision: &Decision, is_excused: bool) -> Result<u64, u64> {
+    pub(crate) fn admit(
+        &mut self,
+        limit: &Limit,
+        decision: &Decision,
+        n: u64,
+        is_excused: bool,
+    ) -> Result<u64, u64> {
         let end = self.window(limit, decision.end_ms);
         let begin = decision.read_ms.map_or(end, |read_ms| self.window(limit, read_ms));
         let certain = |used: Use| used.admitted - used.excused;
         let (mut window, mut elapsed_ms) = (end, self.elapsed_ms(limit, decision.end_ms));
-        if begin < end && self.used(limit, begin, limit.window_ms, certain) < limit.requests {
+        if begin < end && self.used(limit, begin, limit.window_ms, certain) + n <= limit.requests {
             (window, elapsed_ms) = (begin, limit.window_ms);
         }
         let used = self.used(limit, window, elapsed_ms, certain);
-        if !is_excused && used >= limit.requests {
+        if !is_excused && used + n > limit.requests {
             return Err(used);
         }
         self.uses.retain(|(old, _)| old + WINDOWS_KEPT >= window);
         let here = self.of_mut(window);
-        here.admitted += 1;
-        here.excused += u64::from(is_excused);
+        here.admitted += n;
+        here.excused += if is_excused { n } else { 0 };
         if begin < end {
             // It may have been charged to the other of the two.
-            self.of_mut(begin + end - window).stray += 1;
+            self.of_mut(begin + end - window).stray += n;
         }
         let all = self.used(limit, window, elapsed_ms, |used| used.admitted);
         Ok(all.saturating_sub(limit.requests))
@@ -96,10 +102,10 @@ impl Windows {
     }
 
     /// A charge without an admission may appear, for so long.
-    pub(crate) fn stray(&mut self, limit: &Limit, end_ms: u64, for_ms: u64) {
+    pub(crate) fn stray(&mut self, limit: &Limit, end_ms: u64, n: u64, for_ms: u64) {
         let window = self.window(limit, end_ms);
         for window in window.saturating_sub(1)..=window + for_ms.div_ceil(limit.window_ms) {
-            self.of_mut(window).stray += 1;
+            self.of_mut(window).stray += n;
         }
     }
 

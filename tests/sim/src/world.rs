@@ -48,6 +48,8 @@ pub(crate) struct Proxy {
     /// The config in force; the one that a canary tries.
     pub(crate) config: usize,
     pub(crate) trying: Option<usize>,
+    /// When a VM last gave a config up.
+    pub(crate) retired_ns: BTreeMap<usize, u64>,
     pub(crate) is_up: bool,
     /// The names of metrics, by their numbers; Envoy numbers each definition, also of a name that it knows.
     pub(crate) metric_names: Vec<String>,
@@ -124,7 +126,7 @@ impl<'p> World<'p> {
             last_actor: 0,
             is_winding_down: false,
             oracle: Oracle::default(),
-            fleet: Fleet::default(),
+            fleet: Fleet::new(&scenario.configs),
             post: Post::default(),
             tally: Tally::default(),
             trace,
@@ -154,6 +156,7 @@ impl<'p> World<'p> {
                 kills_between_charges: false,
                 config: 0,
                 trying: None,
+                retired_ns: BTreeMap::new(),
                 is_up: false,
                 metric_names: Vec::new(),
                 metrics: BTreeMap::new(),

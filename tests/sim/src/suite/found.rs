@@ -42,3 +42,19 @@ fn a_vm_whose_first_call_failed_learns_the_time_from_its_retry() {
         }
     }
 }
+
+/// The host's own mistake: a proxy that was restarted twice in a row started twice.
+#[test]
+fn a_proxy_that_is_restarted_twice_in_a_row_starts_once() {
+    for flavour in [Flavour::Envoy, Flavour::Kong] {
+        let rule = Rule::new("key", KEY, vec![Limit::fixed(10, 60_000)]);
+        let mut scenario = Scenario::new("restart", 3, Config::new(vec![rule]));
+        scenario.flavour = flavour;
+        for at_ms in [1_000, 1_002, 1_004] {
+            scenario.planned.push((at_ms * MS, 0, Planned::Restart));
+        }
+        burst(&mut scenario, 2_000, 30, &Request::with_key("a"));
+        let report = held(scenario);
+        assert_eq!((report.admitted, report.over_max), (10, 0), "{}", report.summary);
+    }
+}
