@@ -41,7 +41,12 @@ impl Text {
 
     /// Sixteen digits, as a number that passes what a reader of JSON counts exactly.
     fn hex(&mut self, number: u64) {
-        self.raw(&format!("{number:016x}"));
+        number.to_be_bytes().into_iter().for_each(|byte| self.hex_byte(byte));
+    }
+
+    fn hex_byte(&mut self, byte: u8) {
+        let digit = |nibble: u8| nibble.wrapping_add(if nibble < 10 { b'0' } else { b'a' - 10 });
+        self.0.extend([digit(byte >> 4), digit(byte & 0x0f)]);
     }
 
     fn list<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T)) {
@@ -77,7 +82,7 @@ impl Text {
         let Some(state) = state else { return self.raw("null") };
         self.raw("\"");
         for byte in std::iter::once(state.kind()).chain(state.contents()) {
-            self.raw(&format!("{byte:02x}"));
+            self.hex_byte(byte);
         }
         self.raw("\"");
     }

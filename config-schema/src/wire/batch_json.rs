@@ -4,9 +4,12 @@
 //! which says what is wrong. A test holds the two together: what is read here, the walk reads alike.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 use std::num::NonZeroU64;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::de::{
+    Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer,
+};
 use tidegate_core::Manner;
 
 use super::batch_walk::{self, parse_proxy};
@@ -34,22 +37,24 @@ impl<'a> Batch<'a> {
 }
 
 pub(super) fn read(text: &[u8]) -> Option<Batch<'_>> {
-    serde_json::from_slice::<RawBatch>(text).ok()?.checked()
+    // Looked at as a whole, so that each text in it need not be.
+    let text = std::str::from_utf8(text).ok()?;
+    serde_json::from_str::<RawBatch>(text).ok()?.checked()
 }
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawBatch<'a> {
-    #[serde(borrow, default, deserialize_with = "given")]
-    namespace: Option<Cow<'a, str>>,
+    #[serde(borrow, default = "default_namespace")]
+    namespace: Cow<'a, str>,
     #[serde(borrow, default, deserialize_with = "given")]
     sender: Option<RawSender<'a>>,
     #[serde(default, deserialize_with = "given")]
     wait_ms: Option<u32>,
     #[serde(default)]
     states: bool,
-    #[serde(borrow)]
-    groups: Vec<RawGroup<'a>>,
+    #[serde(borrow, deserialize_with = "groups")]
+    groups: Vec<Group<'a>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -64,8 +69,8 @@ struct RawSender<'a> {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawGroup<'a> {
-    #[serde(borrow)]
-    takes: Vec<RawTake<'a>>,
+    #[serde(borrow, deserialize_with = "takes")]
+    takes: Vec<Take<'a>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -78,20 +83,76 @@ struct RawTake<'a> {
     key: Cow<'a, str>,
     #[serde(default, deserialize_with = "given")]
     n: Option<u64>,
-    #[serde(borrow, default, deserialize_with = "given")]
-    manner: Option<Cow<'a, str>>,
+    #[serde(default, deserialize_with = "given")]
+    manner: Option<Chosen<Manner>>,
     #[serde(default, deserialize_with = "given")]
     refund: Option<u64>,
-    #[serde(borrow, default, deserialize_with = "given")]
-    when_full: Option<Cow<'a, str>>,
+    #[serde(default, deserialize_with = "given")]
+    when_full: Option<Chosen<WhenFull>>,
 }
 
-struct RawLimit(RuleLimit);
+fn default_namespace() -> Cow<'static, str> {
+    Cow::Borrowed(NAMESPACE_DEFAULT)
+}
 
 /// A field that may be absent, but not null.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
+
+fn groups<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Group<'de>>, D::Error> {
+    deserializer.deserialize_seq(Checked(RawGroup::checked))
+}
+
+fn takes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Take<'de>>, D::Error> {
+    deserializer.deserialize_seq(Checked(RawTake::checked))
+}
+
+/// A list whose items are checked as they come, so that what is raw is never kept.
+struct Checked<Raw, T>(fn(Raw) -> Option<T>);
+
+impl<'de, Raw: Deserialize<'de>, T> Visitor<'de> for Checked<Raw, T> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+        // Most groups have one take.
+        let mut list = Vec::with_capacity(1);
+        while let Some(raw) = items.next_element()? {
+            list.push((self.0)(raw).ok_or_else(|| A::Error::custom("out of bounds"))?);
+        }
+        Ok(list)
+    }
+}
+
+/// One of a few words.
+struct Chosen<T>(T);
+
+impl<'de, T: Choice> Deserialize<'de> for Chosen<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(ChosenVisitor(PhantomData))
+    }
+}
+
+struct ChosenVisitor<T>(PhantomData<T>);
+
+impl<T: Choice> Visitor<'_> for ChosenVisitor<T> {
+    type Value = Chosen<T>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str("a word")
+    }
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<Chosen<T>, E> {
+        let choice = T::CHOICES.iter().find(|(known, _)| *known == word);
+        choice.map(|(_, value)| Chosen(*value)).ok_or_else(|| E::custom("no such word"))
+    }
+}
+
+struct RawLimit(RuleLimit);
 
 impl<'de> Deserialize<'de> for RawLimit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -122,18 +183,17 @@ impl<'de> Visitor<'de> for LimitVisitor {
 
 impl<'a> RawBatch<'a> {
     fn checked(self) -> Option<Batch<'a>> {
-        let namespace = self.namespace.unwrap_or(Cow::Borrowed(NAMESPACE_DEFAULT));
-        let takes: usize = self.groups.iter().map(|group| group.takes.len()).sum();
+        let Self { namespace, sender, wait_ms, states, groups } = self;
+        let takes: usize = groups.iter().map(|group| group.takes.len()).sum();
         let is_fine = is_namespace(&namespace)
-            && self.wait_ms.is_none_or(|ms| (1..=WAIT_MS_MAX).contains(&ms))
-            && self.groups.len() <= GROUPS_MAX
+            && wait_ms.is_none_or(|ms| (1..=WAIT_MS_MAX).contains(&ms))
+            && groups.len() <= GROUPS_MAX
             && takes <= TAKES_MAX;
-        let sender = match self.sender {
+        let sender = match sender {
             Some(sender) => Some(sender.checked()?),
             None => None,
         };
-        let groups = self.groups.into_iter().map(RawGroup::checked).collect::<Option<_>>()?;
-        is_fine.then_some(Batch { namespace, sender, wait_ms: self.wait_ms, states: self.states, groups })
+        is_fine.then_some(Batch { namespace, sender, wait_ms, states, groups })
     }
 }
 
@@ -146,8 +206,7 @@ impl RawSender<'_> {
 
 impl<'a> RawGroup<'a> {
     fn checked(self) -> Option<Group<'a>> {
-        let takes: Vec<Take<'a>> = self.takes.into_iter().map(RawTake::checked).collect::<Option<_>>()?;
-        (!takes.is_empty()).then_some(Group { takes })
+        (!self.takes.is_empty()).then_some(Group { takes: self.takes })
     }
 }
 
@@ -155,7 +214,7 @@ impl<'a> RawTake<'a> {
     fn checked(self) -> Option<Take<'a>> {
         let act = match (self.manner, self.refund) {
             (None, None) => Act::Take(Manner::All),
-            (Some(word), None) => Act::Take(chosen(&word)?),
+            (Some(Chosen(manner)), None) => Act::Take(manner),
             (None, Some(receipt)) => Act::Refund { receipt: Some(receipt).filter(|it| *it <= NUMBER_MAX)? },
             (Some(_), Some(_)) => return None,
         };
@@ -170,15 +229,8 @@ impl<'a> RawTake<'a> {
             key,
             n: NonZeroU64::new(self.n.unwrap_or(1)).filter(|n| n.get() <= N_MAX)?,
             act,
-            when_full: match self.when_full {
-                None => WhenFull::Strict,
-                Some(word) => chosen(&word)?,
-            },
+            when_full: self.when_full.map_or(WhenFull::Strict, |Chosen(when_full)| when_full),
         };
         is_fine.then_some(take)
     }
-}
-
-fn chosen<T: Choice>(word: &str) -> Option<T> {
-    T::CHOICES.iter().find(|(known, _)| *known == word).map(|(_, value)| *value)
 }

@@ -22,16 +22,69 @@ const WINDOWS_KEY: &[u8; 16] = b"tidegate-windows";
 /// The name of a take's counter under a key that is public or a store's own secret.
 pub fn counter_hash(key: &[u8; 16], namespace: &str, take: &Take<'_>) -> u128 {
     let mut hasher = SipHasher13Wide::new_with_key(key);
-    write_subject(&mut hasher, namespace, take);
+    write_rule(&mut hasher, namespace, &take.rule);
+    write_key(&mut hasher, take);
     hasher.write(&limit_tag(&take.limit));
     hasher.finish128().as_u128()
 }
 
-/// The same without the limit: all limits of one rule and key have it in common.
-pub fn subject_hash(key: &[u8; 16], namespace: &str, take: &Take<'_>) -> u128 {
-    let mut hasher = SipHasher13Wide::new_with_key(key);
-    write_subject(&mut hasher, namespace, take);
-    hasher.finish128().as_u128()
+/// The hashes of many takes of a namespace: what takes of one rule have in common is hashed once.
+pub struct Subjects<'a> {
+    key: &'a [u8; 16],
+    namespace: &'a str,
+    of_rule: Option<OfRule<'a>>,
+}
+
+/// Hashes of which the namespace and the rule are done.
+struct OfRule<'a> {
+    rule: &'a str,
+    subject: SipHasher13Wide,
+    shift: SipHasher13,
+}
+
+impl<'a> Subjects<'a> {
+    /// Hashes under a key that is public or a store's own secret.
+    pub fn new(key: &'a [u8; 16], namespace: &'a str) -> Self {
+        Self { key, namespace, of_rule: None }
+    }
+
+    /// Who is counted, with all limits of one rule and key in common.
+    pub fn subject(&mut self, take: &'a Take<'_>) -> u128 {
+        let mut hasher = self.of_rule(&take.rule).subject;
+        write_key(&mut hasher, take);
+        hasher.finish128().as_u128()
+    }
+
+    /// By how much the windows of the take's counter are shifted: the number that the filter computes for the same
+    /// namespace, rule and key.
+    pub fn shift(&mut self, take: &'a Take<'_>) -> u64 {
+        match take.limit.align {
+            Align::Clock => 0,
+            Align::Key => {
+                let mut hasher = self.of_rule(&take.rule).shift;
+                hasher.write(&take.key);
+                hasher.finish()
+            }
+        }
+    }
+
+    fn of_rule(&mut self, rule: &'a str) -> &OfRule<'a> {
+        if self.of_rule.as_ref().is_some_and(|done| done.rule != rule) {
+            self.of_rule = None;
+        }
+        self.of_rule.get_or_insert_with(|| {
+            let mut subject = SipHasher13Wide::new_with_key(self.key);
+            write_rule(&mut subject, self.namespace, rule);
+            let mut shift = SipHasher13::new_with_key(WINDOWS_KEY);
+            write_rule(&mut shift, self.namespace, rule);
+            OfRule { rule, subject, shift }
+        })
+    }
+}
+
+/// The shift of one take.
+pub fn window_shift(namespace: &str, take: &Take<'_>) -> u64 {
+    Subjects::new(PUBLIC_KEY, namespace).shift(take)
 }
 
 /// What tells the counters of a rule's limits apart: algorithm, sub-windows, calendar and window.
@@ -56,24 +109,12 @@ pub fn limit_tag(limit: &RuleLimit) -> [u8; 11] {
     tag
 }
 
-/// By how much the windows of a take's counter are shifted: the number that the filter computes for the same
-/// namespace, rule and key.
-pub fn window_shift(namespace: &str, take: &Take<'_>) -> u64 {
-    match take.limit.align {
-        Align::Clock => 0,
-        Align::Key => {
-            let mut hasher = SipHasher13::new_with_key(WINDOWS_KEY);
-            write_text(&mut hasher, namespace);
-            write_text(&mut hasher, &take.rule);
-            hasher.write(&take.key);
-            hasher.finish()
-        }
-    }
+fn write_rule(hasher: &mut impl Hasher, namespace: &str, rule: &str) {
+    write_text(hasher, namespace);
+    write_text(hasher, rule);
 }
 
-fn write_subject(hasher: &mut impl Hasher, namespace: &str, take: &Take<'_>) {
-    write_text(hasher, namespace);
-    write_text(hasher, &take.rule);
+fn write_key(hasher: &mut impl Hasher, take: &Take<'_>) {
     hasher.write(&length(&take.key));
     hasher.write(&take.key);
 }

@@ -29,7 +29,7 @@ use crate::limit::RuleLimit;
 use crate::rule::WhenFull;
 
 pub use crate::rule_json::is_rule_name;
-pub use identity::{PUBLIC_KEY, counter_hash, limit_tag, subject_hash, window_shift};
+pub use identity::{PUBLIC_KEY, Subjects, counter_hash, limit_tag, window_shift};
 pub use postcard::BadAnswer;
 pub use problem::{PROBLEM_JSON, Problem};
 

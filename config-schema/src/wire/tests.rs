@@ -373,11 +373,26 @@ fn counters_of_one_subject_share_a_shift_and_differ_in_name() {
     let larger = RuleLimit { limit: Limit::sliding_window(999, 60_000).unwrap(), ..first.limit };
     let larger = Take { limit: larger, ..first.clone() };
     assert_eq!(name("edge", first), name("edge", &larger));
-    assert_eq!(subject_hash(PUBLIC_KEY, "edge", first), subject_hash(PUBLIC_KEY, "edge", &other_limit));
+    let subject = |take| Subjects::new(PUBLIC_KEY, "edge").subject(take);
+    assert_eq!(subject(first), subject(&other_limit));
     // Two promises: services of two versions find the same counters, and the filter shifts windows alike.
     assert_eq!(name("edge", first), NAME_OF_FIRST);
     assert_eq!(window_shift("edge", first), 12_541_068_499_881_224_913);
     assert_eq!(window_shift("edge", third), 0, "the calendar is nobody's to shift");
+}
+
+#[test]
+fn a_hash_is_the_same_whatever_was_hashed_before() {
+    let batch = full();
+    let [first, second, third] = batch.groups[0].takes.as_slice() else { panic!("three takes") };
+    let other_rule = Take { rule: "search".into(), ..first.clone() };
+    let mut subjects = Subjects::new(PUBLIC_KEY, "edge");
+    for take in [first, second, &other_rule, &other_rule, third, first] {
+        let alone = Subjects::new(PUBLIC_KEY, "edge").subject(take);
+        assert_eq!((subjects.subject(take), subjects.shift(take)), (alone, window_shift("edge", take)));
+    }
+    assert_ne!(subjects.subject(first), subjects.subject(&other_rule));
+    assert_ne!(subjects.shift(first), subjects.shift(&other_rule));
 }
 
 const NAME_OF_FIRST: u128 = 118_844_686_678_173_411_180_038_021_832_939_151_103;

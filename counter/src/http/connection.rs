@@ -24,9 +24,9 @@ use crate::store::Store;
 /// How an HTTP/2 connection begins, as far as needed to tell it from HTTP/1.
 const HTTP2_START: &[u8; 3] = b"PRI";
 const PEEK_PAUSE: Duration = Duration::from_millis(5);
-/// The most bytes of a request's head, and of its headers in HTTP/2.
+/// The most bytes of a request's head, and of its headers in HTTP/2. The most headers in HTTP/1 are hyper's own bound,
+/// for which it has room without asking for memory.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-const HEADERS_MAX: usize = 64;
 /// The most requests at once on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 256;
 
@@ -97,10 +97,7 @@ impl<S: Store> Connection<S> {
                 .serve_connection(io, answer);
             self.supervise(connection, &watch, false, http2::Connection::graceful_shutdown).await
         } else {
-            let connection = http1::Builder::new()
-                .max_headers(HEADERS_MAX)
-                .max_buf_size(HEAD_BYTES_MAX)
-                .serve_connection(io, answer);
+            let connection = http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).serve_connection(io, answer);
             self.supervise(connection, &watch, true, http1::Connection::graceful_shutdown).await
         }
     }

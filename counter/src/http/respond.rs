@@ -1,7 +1,10 @@
 //! From a request to its response. The one place that turns problems into statuses and bodies.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::sync::LazyLock;
 use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
@@ -98,13 +101,32 @@ async fn read<S: Store>(service: &Service<S>, request: Request<Incoming>) -> Res
     if declared.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
         return Err(too_long());
     }
-    let collected = collect(request.into_body());
+    let mut collected = pin!(collect(request.into_body()));
+    if let Some(body) = soon(collected.as_mut()).await {
+        return body;
+    }
     match tokio::time::timeout(service.settings.body_time_max, collected).await {
         Ok(body) => body,
         Err(_) => {
             Err(problem(408, "slow_body", "The body did not come in time", "send the whole body at once"))
         }
     }
+}
+
+/// What a future gives if it needs to be asked at most twice. A body that came with its head is there by then, and costs
+/// no timer.
+async fn soon<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    let mut was_asked = false;
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending if was_asked => Poll::Ready(None),
+        Poll::Pending => {
+            was_asked = true;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 async fn collect(mut body: Incoming) -> Result<Bytes, Problem> {

@@ -4,6 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use smallvec::SmallVec;
+use tidegate_config::LIMITS_MAX;
 use tidegate_config::wire::{Act, Take};
 use tidegate_core::slot::{Contents, Entry, EntryId, Placed, Slot};
 use tidegate_core::{Manner, Moment, Outcome, Retry, State, Take as CoreTake, Timestamp};
@@ -34,7 +36,7 @@ struct Found {
 
 /// Judges every take; writes only if none fails the group.
 pub(super) fn judge(asked: &[Asked<'_>], locked: &mut Locked<'_>, counts: &Counts) -> Vec<Outcome> {
-    let mut judged: Vec<Judged> = Vec::with_capacity(asked.len());
+    let mut judged: SmallVec<[Judged; LIMITS_MAX]> = SmallVec::new();
     for (index, this) in asked.iter().enumerate() {
         let earlier = asked.iter().zip(&judged).take(index).rev();
         let overlaid = earlier
@@ -52,7 +54,7 @@ pub(super) fn judge(asked: &[Asked<'_>], locked: &mut Locked<'_>, counts: &Count
     if asked.iter().zip(&judged).any(fails) {
         return failed(asked, &judged, locked);
     }
-    let ids: Vec<EntryId> = asked.iter().map(|asked| asked.id).collect();
+    let ids: SmallVec<[EntryId; LIMITS_MAX]> = asked.iter().map(|asked| asked.id).collect();
     for (asked, judged) in asked.iter().zip(&judged) {
         if let Some(state) = &judged.state {
             match asked.put(state, locked, &ids) {

@@ -101,7 +101,9 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn judge(&self, batch: &Batch<'_>, now: Timestamp) -> Vec<GroupAnswer> {
-        batch.groups.iter().map(|group| self.table.judge(batch, group, now)).collect()
+        let subjects = &mut self.table.subjects(batch);
+        let judge = |group| self.table.judge(group, subjects, now, batch.states);
+        batch.groups.iter().map(judge).collect()
     }
 
     /// An answer that was given before, with the states as they are now.
@@ -117,8 +119,9 @@ impl<C: Clock> MemoryStore<C> {
             return Err(StoreError::TooOld);
         }
         if batch.states {
+            let subjects = &mut self.table.subjects(batch);
             for (group, answer) in batch.groups.iter().zip(&mut groups) {
-                answer.states = self.table.states(batch, group, now);
+                answer.states = self.table.states(group, subjects, now);
             }
         }
         Ok(groups)

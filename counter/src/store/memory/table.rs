@@ -5,8 +5,9 @@ use std::num::NonZeroU64;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tidegate_config::WhenFull;
-use tidegate_config::wire::{Batch, Group, GroupAnswer, Take, limit_tag, subject_hash, window_shift};
+use smallvec::SmallVec;
+use tidegate_config::wire::{Batch, Group, GroupAnswer, Subjects, Take, limit_tag};
+use tidegate_config::{LIMITS_MAX, WhenFull};
 use tidegate_core::slot::{Contents, ENTRIES, EntryId, LargeSlot, Slot, SmallSlot};
 use tidegate_core::{Moment, State, Timestamp};
 
@@ -52,8 +53,11 @@ pub(super) struct Place {
     is_large: bool,
 }
 
-/// The locks that a group needs.
-pub(super) struct Locked<'t>(Vec<(usize, MutexGuard<'t, Shard>)>);
+/// The locks that a group needs. All limits of one rule and key need the same.
+pub(super) struct Locked<'t>(SmallVec<[(usize, MutexGuard<'t, Shard>); 1]>);
+
+/// What the takes of a group mean here.
+type AskedAll<'a> = SmallVec<[Asked<'a>; LIMITS_MAX]>;
 
 /// How many living counters gave way.
 #[derive(Default)]
@@ -82,27 +86,48 @@ impl Table {
         &self.displaced
     }
 
+    /// How the takes of a batch are told apart here.
+    pub(super) fn subjects<'a>(&'a self, batch: &'a Batch<'_>) -> Subjects<'a> {
+        Subjects::new(&self.secret, &batch.namespace)
+    }
+
     /// Judges a group, and charges it if nothing is refused.
-    pub(super) fn judge(&self, batch: &Batch<'_>, group: &Group<'_>, now: Timestamp) -> GroupAnswer {
-        let asked = self.asked_all(batch, group, now);
+    pub(super) fn judge<'a>(
+        &self,
+        group: &'a Group<'_>,
+        subjects: &mut Subjects<'a>,
+        now: Timestamp,
+        tells_states: bool,
+    ) -> GroupAnswer {
+        let asked = self.asked_all(group, subjects, now);
         let locked = &mut self.lock(&asked);
         let takes = group::judge(&asked, locked, &self.displaced);
-        GroupAnswer { takes, states: if batch.states { group::states(&asked, locked) } else { Vec::new() } }
+        GroupAnswer { takes, states: if tells_states { group::states(&asked, locked) } else { Vec::new() } }
     }
 
     /// The states of a group's counters as they are now.
-    pub(super) fn states(&self, batch: &Batch<'_>, group: &Group<'_>, now: Timestamp) -> Vec<Option<State>> {
-        let asked = self.asked_all(batch, group, now);
+    pub(super) fn states<'a>(
+        &self,
+        group: &'a Group<'_>,
+        subjects: &mut Subjects<'a>,
+        now: Timestamp,
+    ) -> Vec<Option<State>> {
+        let asked = self.asked_all(group, subjects, now);
         group::states(&asked, &mut self.lock(&asked))
     }
 
-    fn asked_all<'a>(&self, batch: &Batch<'_>, group: &'a Group<'a>, now: Timestamp) -> Vec<Asked<'a>> {
-        group.takes.iter().map(|take| self.asked(&batch.namespace, take, now)).collect()
+    fn asked_all<'a>(
+        &self,
+        group: &'a Group<'_>,
+        subjects: &mut Subjects<'a>,
+        now: Timestamp,
+    ) -> AskedAll<'a> {
+        group.takes.iter().map(|take| self.asked(take, subjects, now)).collect()
     }
 
     /// What a take means here. All limits of one rule and key have their counters in one slot of each kind.
-    fn asked<'a>(&self, namespace: &str, take: &'a Take<'a>, now: Timestamp) -> Asked<'a> {
-        let hash = subject_hash(&self.secret, namespace, take);
+    fn asked<'a>(&self, take: &'a Take<'_>, subjects: &mut Subjects<'a>, now: Timestamp) -> Asked<'a> {
+        let hash = subjects.subject(take);
         let is_large = !take.limit.limit.has_small_state();
         let slots = if is_large { self.large_slots } else { self.small_slots };
         let place = Place { shard: part(hash, 0, SHARDS), slot: part(hash, 32, slots), is_large };
@@ -112,12 +137,12 @@ impl Table {
             rule_tag: rule_tag(&take.rule),
             strict: take.when_full == WhenFull::Strict,
         };
-        Asked { take, place, id, at: Moment { now, shift: window_shift(namespace, take) } }
+        Asked { take, place, id, at: Moment { now, shift: subjects.shift(take) } }
     }
 
     /// Locks in the order of the shards, so that two groups never wait for each other.
     fn lock(&self, asked: &[Asked<'_>]) -> Locked<'_> {
-        let mut shards: Vec<usize> = asked.iter().map(|asked| asked.place.shard).collect();
+        let mut shards: SmallVec<[usize; LIMITS_MAX]> = asked.iter().map(|asked| asked.place.shard).collect();
         shards.sort_unstable();
         shards.dedup();
         let locked = |index: usize| Some((index, guard(self.shards.get(index)?)));

@@ -1,12 +1,14 @@
 //! A batch as the script reads it, and its answer as the script packs it. `script/0_words.lua` tells the layout.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redis::Cmd;
-use tidegate_config::wire::{Act, Batch, GroupAnswer, N_MAX, NUMBER_MAX, SEQUENCES_KEPT, Take, window_shift};
+use tidegate_config::wire::{
+    Act, Batch, GroupAnswer, N_MAX, NUMBER_MAX, PUBLIC_KEY, SEQUENCES_KEPT, Subjects, Take,
+};
 use tidegate_core::{Algorithm, Limit, Manner, Outcome, Retry, State, Window};
 
+use super::keys::{Keys, KeysOfBatch};
 use super::names::Names;
 use super::numbers::{self, ENDLESS, Numbers};
 use super::script::{
@@ -45,7 +47,7 @@ pub struct Caller {
 /// A batch, packed.
 #[derive(Clone, Debug)]
 pub struct Call {
-    keys: Vec<String>,
+    keys: Keys,
     packed: Vec<u8>,
 }
 
@@ -83,8 +85,8 @@ impl Caller {
     /// Packs a batch.
     pub fn call(&self, batch: &Batch<'_>, when: When) -> Call {
         let takes = batch.take_count();
-        let mut keys = Vec::with_capacity(takes + 2);
-        keys.push(self.epoch.clone());
+        let mut keys = KeysOfBatch::new(&self.names, &batch.namespace, &self.epoch, takes);
+        let mut subjects = Subjects::new(PUBLIC_KEY, &batch.namespace);
         let mut packed = Vec::with_capacity(40 + takes * 45);
         put::<6>(&mut packed, when.now_ms);
         put::<6>(&mut packed, when.not_after_ms);
@@ -94,23 +96,15 @@ impl Caller {
         put::<7>(&mut packed, batch.sender.map_or(0, |sender| sender.sequence));
         packed.push(batch.states.into());
         packed.extend(uses(batch));
-        let mut indices = HashMap::with_capacity(takes);
         for group in &batch.groups {
             for (left, take) in (0..group.takes.len()).rev().zip(&group.takes) {
                 put_length(&mut packed, left);
-                let name = self.names.counter(&batch.namespace, take);
-                // Lua counts from 1, and the first key is the epoch's.
-                let index = *indices.entry(name).or_insert_with_key(|name| {
-                    keys.push(name.clone());
-                    keys.len()
-                });
-                put_take(&mut packed, &batch.namespace, take, index);
+                let index = keys.counter(subjects.subject(take), &take.limit);
+                put_take(&mut packed, take, index, || subjects.shift(take));
             }
         }
-        if let Some(sender) = batch.sender {
-            keys.push(self.names.sender(&batch.namespace, sender));
-        }
-        Call { keys, packed }
+        let sender = batch.sender.map(|sender| self.names.sender(&batch.namespace, sender));
+        Call { keys: keys.finish(sender), packed }
     }
 
     /// The command for a server that has the script.
@@ -132,24 +126,23 @@ impl Caller {
 
     /// The names of the batch's counters, each once, in the order of their first takes.
     pub fn counters(&self, batch: &Batch<'_>) -> Vec<String> {
-        let mut keys = self.call(&Batch { sender: None, ..batch.clone() }, When::default()).keys;
-        keys.remove(0);
-        keys
+        let call = self.call(&Batch { sender: None, ..batch.clone() }, When::default());
+        call.keys.iter().skip(1).map(str::to_owned).collect()
     }
 }
 
 fn command(verb: &str, script: &str, call: &Call) -> Cmd {
-    let bytes = call.keys.iter().map(String::len).sum::<usize>() + call.packed.len() + script.len();
+    let bytes = call.keys.bytes() + call.packed.len() + script.len();
     let mut cmd = Cmd::with_capacity(call.keys.len() + 4, bytes + 24);
     cmd.arg(verb).arg(script).arg(call.keys.len());
-    for key in &call.keys {
+    for key in call.keys.iter() {
         cmd.arg(key);
     }
     cmd.arg(call.packed.as_slice());
     cmd
 }
 
-fn put_take(packed: &mut Vec<u8>, namespace: &str, take: &Take<'_>, index: usize) {
+fn put_take(packed: &mut Vec<u8>, take: &Take<'_>, index: usize, shift: impl FnOnce() -> u64) {
     let (act, receipt) = match take.act {
         Act::Take(Manner::All) => (ALL, None),
         Act::Take(Manner::Some) => (SOME, None),
@@ -157,7 +150,6 @@ fn put_take(packed: &mut Vec<u8>, namespace: &str, take: &Take<'_>, index: usize
         Act::Refund { receipt } => (REFUND, Some(receipt)),
     };
     let limit = &take.limit.limit;
-    let shift = || window_shift(namespace, take);
     let (algorithm, window_ms, shift_ms) = match (limit.algorithm(), limit.window()) {
         (Algorithm::FixedWindow, Window::Ms(ms)) => (FIXED_WINDOW, ms, shift() % ms),
         (Algorithm::FixedWindow, Window::Day) => (FIXED_WINDOW, limit.window_ms(), 0),

@@ -10,6 +10,7 @@ mod beat;
 pub mod call;
 mod errors;
 mod fleet;
+mod keys;
 mod link;
 mod names;
 mod numbers;

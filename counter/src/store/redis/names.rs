@@ -11,9 +11,7 @@
 //! The subject is a public hash of namespace, rule and key, the limit its algorithm and window in readable form. All
 //! limits of one rule and key share the part in braces, which a cluster takes for the place.
 
-use std::fmt::Write;
-
-use tidegate_config::wire::{PUBLIC_KEY, Sender, Take, subject_hash};
+use tidegate_config::wire::Sender;
 use tidegate_core::{Algorithm, Limit, Window};
 
 /// The names under one prefix.
@@ -25,6 +23,10 @@ pub(super) struct Names {
 impl Names {
     pub(super) fn new(prefix: &str) -> Self {
         Self { prefix: prefix.to_owned() }
+    }
+
+    pub(super) fn prefix_bytes(&self) -> usize {
+        self.prefix.len()
     }
 
     pub(super) fn epoch(&self) -> String {
@@ -43,17 +45,14 @@ impl Names {
         format!("{}:p:{namespace}", self.prefix)
     }
 
-    pub(super) fn counter(&self, namespace: &str, take: &Take<'_>) -> String {
-        let subject = subject_hash(PUBLIC_KEY, namespace, take);
-        let mut name = String::with_capacity(self.prefix.len() + namespace.len() + 56);
-        name.push_str(&self.prefix);
-        name.push_str(":c:");
-        name.push_str(namespace);
-        name.push_str(":{");
-        push_hex(&mut name, subject);
-        name.push_str("}:");
-        push_limit(&mut name, &take.limit.limit);
-        name
+    /// Appends the name of a counter to `text`.
+    pub(super) fn push_counter(&self, text: &mut String, namespace: &str, subject: u128, limit: &Limit) {
+        for part in [&self.prefix, ":c:", namespace, ":{"] {
+            text.push_str(part);
+        }
+        push_hex(text, subject);
+        text.push_str("}:");
+        push_limit(text, limit);
     }
 }
 
@@ -87,15 +86,14 @@ fn push_limit(name: &mut String, limit: &Limit) {
 }
 
 fn push_number(name: &mut String, number: u64) {
-    // Writing to a string cannot fail.
-    let _ = write!(name, "{number}");
+    name.push_str(itoa::Buffer::new().format(number));
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
-    use tidegate_config::wire::{Batch, KEY_BYTES_MAX, NAMESPACE_LEN_MAX};
+    use tidegate_config::wire::{Batch, KEY_BYTES_MAX, NAMESPACE_LEN_MAX, PUBLIC_KEY, Subjects};
 
     use super::*;
 
@@ -103,7 +101,11 @@ mod tests {
         let text =
             format!(r#"{{"groups":[{{"takes":[{{"rule":"{rule}","limit":{limit},"key":"{key}"}}]}}]}}"#);
         let batch = Batch::from_json(text.as_bytes()).expect("the test's own batch is valid");
-        Names::new("tidegate").counter(namespace, &batch.groups[0].takes[0])
+        let take = &batch.groups[0].takes[0];
+        let subject = Subjects::new(PUBLIC_KEY, namespace).subject(take);
+        let mut name = String::new();
+        Names::new("tidegate").push_counter(&mut name, namespace, subject, &take.limit.limit);
+        name
     }
 
     #[test]
