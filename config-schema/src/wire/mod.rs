@@ -9,6 +9,7 @@
 mod answer_json;
 mod batch_json;
 mod batch_walk;
+mod fingerprint;
 #[cfg(feature = "schema")]
 pub mod form;
 mod identity;

@@ -182,10 +182,46 @@ pub(crate) async fn a_retry_counts_once_and_gets_the_same_answer(home: &impl Hom
 
 pub(crate) async fn a_sequence_of_another_batch_is_refused(home: &impl Home) {
     let name = "a_sequence_of_another_batch_is_refused";
-    let sent = |takes: usize| sent_by(7, 1, 5, batch(name, vec![vec![one("10/1m", "ana"); takes]]));
-    send(home, &sent(1)).await.expect("an answer");
-    assert_eq!(send(home, &sent(2)).await, Err(StoreError::TooOld));
-    assert_eq!(remaining(home, name, one("10/1m", "ana")).await, 9, "charged once");
+    let ana = || one("10/1m", "ana");
+    let sent = |groups: Vec<Vec<Take<'static>>>| sent_by(7, 1, 5, batch(name, groups));
+    let first = sent(vec![vec![ana(), one("10/1m", "bob")]]);
+    let answered = send(home, &first).await.expect("an answer");
+    let bucket = |burst: u64| {
+        one(
+            &format!(r#"{{"requests": 10, "per": "1m", "algorithm": "token_bucket", "burst": {burst}}}"#),
+            "bob",
+        )
+    };
+    for (second, differs) in [
+        (one("10/1m", "eve"), "key"),
+        (all(2, one("10/1m", "bob")), "n"),
+        (some(1, one("10/1m", "bob")), "manner"),
+        (refund(1, answered.groups[0].takes[1].receipt, one("10/1m", "bob")), "act"),
+        (one("11/1m", "bob"), "limit's number"),
+        (one("10/2m", "bob"), "window"),
+        (bucket(5), "algorithm"),
+        (take(r#"{"rule": "other", "limit": "10/1m", "key": "bob"}"#), "rule"),
+    ] {
+        assert_eq!(send(home, &sent(vec![vec![ana(), second]])).await, Err(StoreError::TooOld), "{differs}");
+    }
+    for groups in [
+        vec![vec![ana()], vec![one("10/1m", "bob")]],
+        vec![vec![one("10/1m", "bob"), ana()]],
+        vec![vec![ana()]],
+        vec![vec![ana(), one("10/1m", "bob"), ana()]],
+    ] {
+        assert_eq!(send(home, &sent(groups)).await, Err(StoreError::TooOld), "groups");
+    }
+    for key in ["ana", "bob"] {
+        assert_eq!(remaining(home, name, one("10/1m", key)).await, 9, "{key} was charged once");
+    }
+    let otherwise = Batch { wait_ms: Some(5_000), states: true, ..first };
+    let again = send(home, &otherwise).await.expect("the same takes");
+    assert_eq!(again.groups[0].takes, answered.groups[0].takes, "how it is asked for is no matter");
+    // Another batch under a sequence of its own, whose burst differs only.
+    send(home, &sent_by(7, 1, 6, batch(name, vec![vec![bucket(5)]]))).await.expect("an answer");
+    let other = sent_by(7, 1, 6, batch(name, vec![vec![bucket(6)]]));
+    assert_eq!(send(home, &other).await, Err(StoreError::TooOld), "burst");
 }
 
 pub(crate) async fn a_sequence_that_fell_out_is_refused(home: &impl Home) {

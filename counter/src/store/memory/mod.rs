@@ -90,7 +90,8 @@ impl<C: Clock> MemoryStore<C> {
             return Ok(Answered { groups: self.judge(batch, now), ..answered });
         };
         let proxies = self.proxies.see(&batch.namespace, sender.proxy, now);
-        self.senders.once(&batch.namespace, sender, now, |recalled| match recalled {
+        let fingerprint = batch.fingerprint();
+        self.senders.once(&batch.namespace, sender, fingerprint, now, |recalled| match recalled {
             Recalled { now_ms, groups: Some(groups) } => {
                 Ok(Answered { now_ms, groups: self.again(batch, groups, now)?, ..answered(proxies) })
             }

@@ -43,6 +43,8 @@ struct Ring {
 #[derive(Clone, Default)]
 struct Remembered {
     sequence: u64,
+    /// Of the batch.
+    fingerprint: u64,
     at_ms: u64,
     /// The groups of the answer, without states; empty if nothing is remembered here, or no longer.
     answer: Box<[u8]>,
@@ -66,6 +68,7 @@ impl Senders {
         &self,
         namespace: &str,
         sender: Sender,
+        fingerprint: u64,
         now: Timestamp,
         apply: impl FnOnce(Recalled) -> Result<Answered, StoreError>,
     ) -> Result<Answered, StoreError> {
@@ -83,11 +86,11 @@ impl Senders {
             return Err(StoreError::Full(why));
         }
         let ring = shard.rings.entry(key).or_insert_with(Ring::new);
-        if let Some(recalled) = ring.recall(sender.sequence, now_ms)? {
+        if let Some(recalled) = ring.recall(sender.sequence, fingerprint, now_ms)? {
             return apply(recalled);
         }
         let answered = apply(Recalled { now_ms, groups: None })?;
-        ring.remember(sender.sequence, now_ms, &answered);
+        ring.remember(sender.sequence, fingerprint, now_ms, &answered);
         Ok(answered)
     }
 
@@ -114,13 +117,18 @@ impl Ring {
     }
 
     /// What is known of a sequence: nothing, its answer, or that it is too old to know.
-    fn recall(&mut self, sequence: u64, now_ms: u64) -> Result<Option<Recalled>, StoreError> {
+    fn recall(
+        &mut self,
+        sequence: u64,
+        fingerprint: u64,
+        now_ms: u64,
+    ) -> Result<Option<Recalled>, StoreError> {
         let place = self.place(sequence);
         let is_known = place.at_ms > 0 && now_ms.saturating_sub(place.at_ms) < REMEMBERED_MS;
         if !is_known || place.sequence < sequence {
             return Ok(None);
         }
-        if place.sequence > sequence || place.answer.is_empty() {
+        if place.sequence > sequence || place.fingerprint != fingerprint || place.answer.is_empty() {
             return Err(StoreError::TooOld);
         }
         match Answer::from_postcard(&place.answer) {
@@ -129,7 +137,7 @@ impl Ring {
         }
     }
 
-    fn remember(&mut self, sequence: u64, now_ms: u64, answered: &Answered) {
+    fn remember(&mut self, sequence: u64, fingerprint: u64, now_ms: u64, answered: &Answered) {
         let mut answer = answered.clone().with_rules_off(Vec::new());
         for group in &mut answer.groups {
             // They may be long, and a retry wants them as they are then.
@@ -139,7 +147,7 @@ impl Ring {
         self.last_ms = now_ms;
         self.bytes += answer.len();
         let place = self.place(sequence);
-        let gone = std::mem::replace(place, Remembered { sequence, at_ms: now_ms, answer });
+        let gone = std::mem::replace(place, Remembered { sequence, fingerprint, at_ms: now_ms, answer });
         self.bytes -= gone.answer.len();
         while self.bytes > ANSWERS_BYTES_MAX {
             let others = self.places.iter_mut().filter(|place| place.sequence != sequence);

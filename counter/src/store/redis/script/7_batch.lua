@@ -24,10 +24,13 @@ local ring = field ~= NO_SENDER and KEYS[#KEYS]
 if ring then
   local remembered = redis.call('HGET', ring, field)
   if remembered then
-    local its_sequence, applied_at = unpack_bytes('<I7I6', remembered)
+    local its_sequence, its_fingerprint, applied_at = unpack_bytes('<I7c8I6', remembered)
     if now - applied_at < REMEMBERED_MS then
       if its_sequence == sequence then
-        local answer = 'A' .. (redis.call('GET', KEYS[1]) or new_epoch) .. remembered:sub(8)
+        if its_fingerprint ~= fingerprint then
+          return pack('<c1I6', 'O', now)
+        end
+        local answer = 'A' .. (redis.call('GET', KEYS[1]) or new_epoch) .. remembered:sub(16)
         if not told then
           return answer
         end
@@ -184,7 +187,7 @@ for i = 1, write_count do
   end
 end
 if ring then
-  redis.call('HSET', ring, field, pack('<I7', sequence) .. answer)
+  redis.call('HSET', ring, field, pack('<I7c8', sequence, fingerprint) .. answer)
   redis.call('PEXPIRE', ring, REMEMBERED_MS + slack)
 end
 if begins_epoch then
