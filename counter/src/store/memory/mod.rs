@@ -8,6 +8,7 @@ mod clock;
 mod group;
 mod proxies;
 mod senders;
+mod states_room;
 mod table;
 
 use std::fmt::Write;
@@ -23,6 +24,7 @@ pub use table::{LARGE_KEYS_DEFAULT, LARGE_KEYS_MAX, MAX_KEYS_DEFAULT, MAX_KEYS_M
 use super::{Answered, Store, StoreError};
 use proxies::Proxies;
 use senders::{Recalled, Senders};
+use states_room::StatesRoom;
 use table::Table;
 
 /// How large a [`MemoryStore`] is.
@@ -102,7 +104,13 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     fn judge(&self, batch: &Batch<'_>, now: Timestamp) -> Vec<GroupAnswer> {
-        batch.groups.iter().map(|group| self.table.judge(batch, group, now)).collect()
+        let mut room = StatesRoom::default();
+        let judged = batch.groups.iter().map(|group| {
+            let mut answer = self.table.judge(batch, group, now);
+            room.fit(&mut answer.states);
+            answer
+        });
+        judged.collect()
     }
 
     /// An answer that was given before, with the states as they are now.
@@ -118,8 +126,10 @@ impl<C: Clock> MemoryStore<C> {
             return Err(StoreError::TooOld);
         }
         if batch.states {
+            let mut room = StatesRoom::default();
             for (group, answer) in batch.groups.iter().zip(&mut groups) {
                 answer.states = self.table.states(batch, group, now);
+                room.fit(&mut answer.states);
             }
         }
         Ok(groups)

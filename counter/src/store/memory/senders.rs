@@ -11,8 +11,9 @@ use crate::store::{Answered, StoreError};
 
 /// The most senders that are remembered at once: VMs of all proxies that sent a batch within a minute.
 pub(super) const SENDERS_MAX: usize = 16_384;
-/// The most bytes of answers that are kept for one sender; the latest is kept in any case. So all senders together
-/// take at most about 300 MB, and a fleet that asks for few takes at a time far less.
+/// The most bytes of answers that are kept for one sender; the latest is kept in any case, and has at most 35 kB. So all
+/// senders together take at most about 300 MB, or 600 MB if all send batches as large as can be; a fleet that asks for
+/// few takes at a time takes far less.
 const ANSWERS_BYTES_MAX: usize = 16 * 1024;
 /// How often senders that were not heard of for long are forgotten.
 const SWEEP_MS: u64 = 10_000;
@@ -80,8 +81,7 @@ impl Senders {
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         self.sweep(&mut shard, now_ms);
         let key = (namespace.into(), sender.proxy, sender.vm);
-        if !shard.rings.contains_key(&key) && self.count.fetch_add(1, Relaxed) >= SENDERS_MAX {
-            self.count.fetch_sub(1, Relaxed);
+        if !shard.rings.contains_key(&key) && !self.enter(now_ms) {
             let why = format!("{SENDERS_MAX} senders are remembered already, the most that can be");
             return Err(StoreError::Full(why));
         }
@@ -92,6 +92,22 @@ impl Senders {
         let answered = apply(Recalled { now_ms, groups: None })?;
         ring.remember(sender.sequence, fingerprint, now_ms, &answered);
         Ok(answered)
+    }
+
+    /// Counts one more sender, if there is room, or can be made among those of shards that nobody has asked for long.
+    fn enter(&self, now_ms: u64) -> bool {
+        let has_room = || {
+            self.count
+                .fetch_update(Relaxed, Relaxed, |count| Some(count + 1).filter(|count| *count <= SENDERS_MAX))
+        };
+        if has_room().is_ok() {
+            return true;
+        }
+        // One that is locked is being asked, and swept by whoever does: the caller's own too.
+        for mut shard in self.shards.iter().filter_map(|shard| shard.try_lock().ok()) {
+            self.sweep(&mut shard, now_ms);
+        }
+        has_room().is_ok()
     }
 
     fn sweep(&self, shard: &mut Shard, now_ms: u64) {

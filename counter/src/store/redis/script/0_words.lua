@@ -23,7 +23,8 @@
 --   O: the sequence is older than all that are remembered, or was another batch's, nothing was done: now (6)
 --   A: epoch (8), now (6), and a MessagePack array with five numbers for each take: taken, remaining, reset, retry,
 --      receipt. Retry is 0 for at once, -1 for never, else the wait and one; a time of -1 is endless.
---      If states are to be told, an array with each take's counter after its group, as it is kept ('': nothing is).
+--      If states are to be told, an array with each take's counter after its group, as it is kept ('': nothing is, or
+--      there are too many bytes of them).
 --
 -- Every write is at the end and none depends on another: the script does all or, when memory is full, nothing.
 --

@@ -15,9 +15,14 @@ if not_after > 0 and now > not_after then
 end
 
 -- If the batch asks for them: states of all groups so far, and the counters of the group at hand.
-local told, counters
+local told, counters, tell
 if tells_states == 1 then
   told, counters = {}, {}
+  local room = STATES_BYTES_MAX
+  tell = function(state)
+    room = room - #state
+    told[#told + 1] = room >= 0 and state or ''
+  end
 end
 
 local ring = field ~= NO_SENDER and KEYS[#KEYS]
@@ -38,7 +43,7 @@ if ring then
         local states = redis.call('MGET', unpack(KEYS, 1, #KEYS - 1))
         while position <= #input do
           local its_act, algorithm, counter = unpack_bytes('<BBI2', input, position + 2)
-          told[#told + 1] = states[counter] or ''
+          tell(states[counter] or '')
           position = position + 26 + (algorithm == TOKEN_BUCKET and 12 or algorithm == SLIDING_BUCKETS and 1 or 0)
             + (its_act == REFUND and 7 or 0)
         end
@@ -167,7 +172,7 @@ while position <= length do
     else
       if told then
         for i = 1, index do
-          told[#told + 1] = states[counters[i]] or ''
+          tell(states[counters[i]] or '')
         end
       end
       first, first_answer, failed, looking = position, answered, false, false
