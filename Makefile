@@ -96,7 +96,7 @@ unit: need-rust need-redis need-curl ## Run the native tests that need no Envoy
 	$(IN_TOOLS) cargo test --release --locked --package strip-exports
 
 .PHONY: openapi
-openapi: need-rust $(SCHEMATHESIS) ## Hold the counter to its OpenAPI document, with requests made from it by schemathesis
+openapi: need-rust need-curl $(SCHEMATHESIS) ## Hold the counter to its OpenAPI document, with requests made from it by schemathesis
 	@cargo build --locked --package tidegate
 	@tools/openapi.sh "$(CARGO_TARGET_DIR)/debug/tidegate" "$(SCHEMATHESIS)"
 

@@ -39,7 +39,17 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        let text = error.render().to_string();
+        let shown = options::masked(&text);
+        // It repeats what it does not understand, and that may be an address with a password.
+        if error.use_stderr() && shown != text {
+            eprint!("{shown}");
+            std::process::exit(error.exit_code());
+        }
+        error.exit()
+    });
+    let done = match cli.command {
         Command::Serve(options) => serve::serve(*options),
         Command::Check { file } => check::check(&file),
         Command::Schema => print(&tidegate_config::schema::text()),

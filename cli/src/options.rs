@@ -24,12 +24,13 @@ macro_rules! options {
         #[serde(deny_unknown_fields, rename_all = "kebab-case")]
         pub(crate) struct ServeOptions {
             /// A file with any of these options: TOML, or JSON if its name ends in .json
-            #[arg(long, env = "TIDEGATE_CONFIG", value_name = "FILE")]
+            #[arg(long, env = "TIDEGATE_CONFIG", hide_env_values = true, value_name = "FILE")]
             #[serde(skip)]
             config: Option<PathBuf>,
             $(
                 #[doc = $doc]
-                #[arg(long, env = $env)]
+                // What stands in the environment may be a secret, and help is shown to all.
+                #[arg(long, env = $env, hide_env_values = true)]
                 $(#[$more])*
                 pub(crate) $name: Option<$type>,
             )*
@@ -50,14 +51,14 @@ options! {
     /// Where counters are kept: memory, or redis://[user:password@]host[:port][/database], or rediss:// with TLS
     /// [default: memory]
     #[arg(value_name = "STORE", help_heading = "Where")]
-    store: Store, "TIDEGATE_STORE";
+    store: String, "TIDEGATE_STORE";
     /// What keys in Redis begin with [default: tidegate]
     #[arg(value_name = "TEXT", help_heading = "Where")]
     redis_prefix: String, "TIDEGATE_REDIS_PREFIX";
     /// Who signed the certificate of Redis, in PEM [default: whom the system trusts]
     #[arg(value_name = "FILE", help_heading = "Where")]
     redis_ca: PathBuf, "TIDEGATE_REDIS_CA";
-    /// How many counters the memory has room for, 34 bytes each; best four times as many as are in use [default:
+    /// How many counters the memory has room for, 42 bytes each; best four times as many as are in use [default:
     /// 1000000]
     #[arg(value_name = "NUMBER", help_heading = "Memory")]
     max_keys: usize, "TIDEGATE_MAX_KEYS";
@@ -109,9 +110,8 @@ options! {
     log_level: LogLevel, "TIDEGATE_LOG_LEVEL";
 }
 
-/// Where counters are kept.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+/// Where counters are kept. It is read from its text by us, for who reads the other options repeats what is wrong, and
+/// here that may be a password.
 pub(crate) enum Store {
     Memory,
     /// With the whole address.
@@ -133,14 +133,6 @@ impl FromStr for Store {
             Err("write memory, or redis://[user:password@]host[:port][/database], or rediss:// with TLS"
                 .to_owned())
         }
-    }
-}
-
-impl TryFrom<String> for Store {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
     }
 }
 
@@ -195,6 +187,11 @@ impl ServeOptions {
         }
     }
 
+    pub(crate) fn store(&self) -> Result<Store, Failure> {
+        let store = self.store.as_deref().map_or(Ok(Store::Memory), str::parse);
+        store.map_err(|why| Failure::usage(format!("store: {why}")))
+    }
+
     pub(crate) fn max_keys(&self) -> Result<usize, Failure> {
         within("max-keys", self.max_keys.unwrap_or(MAX_KEYS_DEFAULT), MAX_KEYS_MIN, MAX_KEYS_MAX)
     }
@@ -226,7 +223,21 @@ fn read(path: &Path) -> Result<ServeOptions, Failure> {
     let failure = |message: String| Failure::usage(format!("{}: {message}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|why| failure(format!("cannot be read: {why}")))?;
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
-        return serde_json::from_str(&text).map_err(|why| failure(why.to_string()));
+        return serde_json::from_str(&text).map_err(|why| failure(masked(&why.to_string())));
     }
-    toml::from_str(&text).map_err(|why| failure(why.to_string().trim_end().to_owned()))
+    // Its own report repeats the line, which may have a password in it.
+    toml::from_str(&text).map_err(|why: toml::de::Error| {
+        let before = why.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        failure(format!("line {line}: {}", masked(why.message())))
+    })
+}
+
+/// A text without the user and password of an address in it.
+pub(crate) fn masked(text: &str) -> String {
+    let line = |line: &str| match (line.find("://"), line.rfind('@')) {
+        (Some(start), Some(end)) if start < end => format!("{}://…{}", &line[..start], &line[end..]),
+        _ => line.to_owned(),
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
 }

@@ -38,6 +38,7 @@ pub(crate) fn serve(options: ServeOptions) -> Result<(), Failure> {
 
 async fn start(options: &ServeOptions) -> Result<(), Failure> {
     let settings = settings(options)?;
+    let store = options.store()?;
     let tokens = tokens(options)?;
     let tls = tls(options)?;
     let rules_off = match &options.rules_off {
@@ -47,7 +48,7 @@ async fn start(options: &ServeOptions) -> Result<(), Failure> {
         None => RulesOff::none(),
     };
     let listener = listen(options, &tokens).await?;
-    match options.store.as_ref().unwrap_or(&Store::Memory) {
+    match store {
         Store::Memory => {
             let size = Size { keys: options.max_keys()?, large_keys: options.max_large_keys()? };
             let store = MemoryStore::new(size).map_err(|error| Failure::store(error.to_string()))?;
@@ -59,7 +60,7 @@ async fn start(options: &ServeOptions) -> Result<(), Failure> {
             run(listener, Service::new(store, settings, tokens, rules_off), tls).await
         }
         Store::Redis(url) => {
-            let store = connect(url, options).await?;
+            let store = connect(&url, options).await?;
             run(listener, Service::new(store, settings, tokens, rules_off), tls).await
         }
     }
@@ -73,17 +74,33 @@ async fn run<S: tidegate_counter::store::Store>(
     let no_signals = |error| Failure::other(format!("no signals can be heard: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
-    let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
-    tracing::info!(%address, tls = tls.is_some(), "listening");
-    // For whoever started this and must know the port.
-    crate::print(&format!("listening on {address}\n"))?;
-    let stop = async move {
+    let mut told = async || {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
     };
-    http::run(listener, service, tls, stop).await;
+    let address = listener.local_addr().map_err(|error| Failure::listen(error.to_string()))?;
+    tracing::info!(%address, tls = tls.is_some(), "listening");
+    // For whoever started this and must know the port.
+    crate::print(&format!("listening on {address}\n"))?;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = http::run(listener, service, tls, async {
+        let _ = stopped.await;
+    });
+    tokio::pin!(serving);
+    tokio::select! {
+        () = &mut serving => {}
+        () = told() => {
+            let _ = stop.send(());
+            tokio::select! {
+                () = &mut serving => {}
+                () = told() => {
+                    return Err(Failure::other("told to stop twice: what was not answered yet is cut off"));
+                }
+            }
+        }
+    }
     tracing::info!("stopped");
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! The program as its users run it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
@@ -51,12 +52,21 @@ impl Serving {
     }
 
     /// Stops it as an init system does; what it logged and its exit code.
-    fn stop(mut self) -> (String, Option<i32>) {
+    fn stop(self) -> (String, Option<i32>) {
+        self.signal("-TERM");
+        self.ended()
+    }
+
+    fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().expect("kill runs").success());
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill runs").success());
+    }
+
+    /// Waits for its end; what it logged and its exit code.
+    fn ended(mut self) -> (String, Option<i32>) {
         let mut stderr = String::new();
         let mut pipe = self.child.stderr.take().expect("piped");
-        std::io::Read::read_to_string(&mut pipe, &mut stderr).expect("text");
+        pipe.read_to_string(&mut stderr).expect("text");
         (stderr, self.child.wait().expect("its end").code())
     }
 }
@@ -170,6 +180,166 @@ fn serve_says_what_is_wrong_with_its_options() {
     }
     let mut both = tidegate(&["serve", "--token-file", empty.path()]);
     assert_eq!(run(both.env("TIDEGATE_TOKEN", "t")).2, Some(2));
+}
+
+/// A password is in no message and in no help, however the option with it is wrong.
+#[test]
+fn a_password_is_never_shown() {
+    let unclosed = TempFile::new("unclosed.toml", "log = \"json\"\nstore = \"redis://u:s3cret@h\n");
+    let misplaced = TempFile::new("misplaced.toml", "max-keys = \"redis://u:s3cret@h\"\n");
+    let misplaced_json = TempFile::new("misplaced.json", r#"{"max-keys": "redis://u:s3cret@h"}"#);
+    for (args, expected) in [
+        (&["--store", "postgres://u:s3cret@h"][..], "store: write memory, or redis://"),
+        (&["--store", "redis://u:s3cret@h:port"], "this is no address of a Redis server"),
+        (&["redis://u:s3cret@h"], "unexpected argument"),
+        (&["--max-keys", "redis://u:s3cret@h"], "invalid value"),
+        (&["--config", unclosed.path()], "line 2: "),
+        (&["--config", misplaced.path()], "line 1: "),
+        (&["--config", misplaced_json.path()], "line 1"),
+    ] {
+        let (stdout, stderr, code) = run(tidegate(&["serve", "--listen", "127.0.0.1:0"]).args(args));
+        assert_eq!((stdout.as_str(), code), ("", Some(2)), "{args:?}: {stderr}");
+        assert!(stderr.contains(expected) && !stderr.contains("s3cret"), "{args:?}: {stderr}");
+    }
+    let mut wrong = tidegate(&["serve", "--listen", "127.0.0.1:0"]);
+    let (_, stderr, code) = run(wrong.env("TIDEGATE_STORE", "redis//u:s3cret@h"));
+    assert!(code == Some(2) && !stderr.contains("s3cret"), "{stderr}");
+    for help in ["--help", "-h"] {
+        let mut help = tidegate(&["serve", help]);
+        help.env("TIDEGATE_STORE", "redis://u:s3cret@h").env("TIDEGATE_TOKEN", "s3cret");
+        let (stdout, stderr, code) = run(&mut help);
+        assert_eq!(code, Some(0), "{stderr}");
+        assert!(stdout.contains("TIDEGATE_STORE") && !stdout.contains("s3cret"), "{stdout}");
+    }
+}
+
+/// A batch of which half has come; its other half, and the connection.
+fn half_a_batch(serving: &Serving) -> (std::net::TcpStream, &'static str) {
+    let body = r#"{"groups":[{"takes":[{"rule":"r","limit":"2/1h","key":"ana"}]}]}"#;
+    let mut stream = std::net::TcpStream::connect(serving.address).expect("a connection");
+    let head = "POST /v1/take HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n";
+    let (first, rest) = body.split_at(20);
+    write!(stream, "{head}content-length: {}\r\n\r\n{first}", body.len()).expect("sent");
+    eventually("it is being read", || serving.curl(&["/metrics"]).contains("requests_in_flight 1\n"));
+    (stream, rest)
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_batch_under_way_is_answered_after_sigterm() {
+    let serving = Serving::start(&mut tidegate(&["serve", "--listen", "127.0.0.1:0"]));
+    let (mut stream, rest) = half_a_batch(&serving);
+    let address = serving.address;
+    serving.signal("-TERM");
+    eventually("it accepts no more", || std::net::TcpStream::connect(address).is_err());
+    stream.write_all(rest.as_bytes()).expect("sent");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("a reply");
+    assert!(reply.starts_with("HTTP/1.1 200") && reply.contains(r#""taken":1"#), "{reply}");
+    let (logs, code) = serving.ended();
+    assert_eq!(code, Some(0), "{logs}");
+}
+
+#[test]
+fn a_second_sigterm_ends_it_at_once() {
+    let args = ["serve", "--listen", "127.0.0.1:0", "--stop-time", "1h", "--body-time", "1h"];
+    let serving = Serving::start(&mut tidegate(&args));
+    let (stream, _) = half_a_batch(&serving);
+    let address = serving.address;
+    serving.signal("-TERM");
+    eventually("it accepts no more", || std::net::TcpStream::connect(address).is_err());
+    serving.signal("-TERM");
+    let (logs, code) = serving.ended();
+    assert!(code == Some(1) && logs.contains("told to stop twice"), "{code:?} {logs}");
+    drop(stream);
+}
+
+/// Each option sets what it says, and no other: a head that takes its time is cut off without a word, a body is told.
+#[test]
+fn times_and_maxima_are_what_they_say() {
+    let take = ["/v1/take", "-H", "content-type: application/json", "-d", r#"{"groups": []}"#];
+    let start = |args: &[&str]| {
+        Serving::start(tidegate(&["serve", "--listen", "127.0.0.1:0", "--threads", "1"]).args(args))
+    };
+    let said_to = |serving: &Serving, text: &str| {
+        let mut stream = std::net::TcpStream::connect(serving.address).expect("a connection");
+        stream.write_all(text.as_bytes()).expect("sent");
+        let mut said = String::new();
+        let _ = stream.read_to_string(&mut said);
+        said
+    };
+    let body =
+        "POST /v1/take HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
+    let quick_head = start(&["--head-time", "50ms", "--body-time", "1h", "--idle-time", "1h"]);
+    assert_eq!(said_to(&quick_head, "POST /v1"), "", "cut off");
+    let quick_body = start(&["--head-time", "1h", "--body-time", "50ms", "--idle-time", "1h"]);
+    assert!(said_to(&quick_body, body).contains("slow_body"), "told");
+    let quick_idle = start(&["--head-time", "50ms", "--body-time", "1h", "--idle-time", "100ms"]);
+    assert!(
+        said_to(&quick_idle, "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").ends_with("ok\n"),
+        "closed later"
+    );
+    assert!(quick_idle.curl(&["/metrics"]).contains("connections_closed_total{why=\"idle\"} 1\n"));
+    let no_time = start(&["--take-time", "1ms", "--body-time", "1h"]);
+    let (mut stream, rest) = half_a_batch(&no_time);
+    std::thread::sleep(Duration::from_millis(20));
+    stream.write_all(rest.as_bytes()).expect("sent");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).expect("a reply");
+    assert!(reply.contains("problem:expired"), "{reply}");
+    let few = start(&["--max-requests", "1"]);
+    let (_stream, _) = half_a_batch(&few);
+    assert!(few.curl(&take).contains("busy"), "one request at a time");
+    let few = start(&["--max-connections", "1"]);
+    let _first = std::net::TcpStream::connect(few.address).expect("a connection");
+    assert!(few.curl(&["/healthz"]).contains("too_many_connections"), "one connection at a time");
+    let stops = start(&["--stop-time", "50ms", "--body-time", "1h"]);
+    let (_stream, _) = half_a_batch(&stops);
+    let (logs, code) = stops.stop();
+    assert!(code == Some(0) && logs.contains("the rest is cut off"), "{logs}");
+}
+
+#[test]
+fn a_token_file_and_a_certificate_are_used() {
+    let token = TempFile::new("token", "s3cret\n");
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let cert = TempFile::new("cert.pem", &made.cert.pem());
+    let key = TempFile::new("key.pem", &made.signing_key.serialize_pem());
+    let mut command = tidegate(&["serve", "--listen", "127.0.0.1:0", "--token-file", token.path()]);
+    let serving = Serving::start(command.args(["--tls-cert", cert.path(), "--tls-key", key.path()]));
+    let take = |token: &str| {
+        let url = format!("https://localhost:{}/v1/take", serving.address.port());
+        let header = format!("authorization: Bearer {token}");
+        let args = ["-sS", "--cacert", cert.path(), "-H", "content-type: application/json", "-H", &header];
+        let output = Command::new("curl").args(args).args(["-d", r#"{"groups": []}"#, &url]).output();
+        String::from_utf8(output.expect("curl runs").stdout).expect("text")
+    };
+    assert!(take("s3cret").contains(r#""groups":[]"#), "{}", take("s3cret"));
+    // A refusal too is read by a client that is still sending, each time.
+    for _ in 0..10 {
+        assert!(take("other").contains("unauthorized"));
+    }
+}
+
+/// What `make demo-counter` shows is what it says.
+#[test]
+fn the_demo_runs() {
+    let demo = Path::new(ROOT).join("cli/demo.sh");
+    let mut command = Command::new("bash");
+    let (stdout, stderr, code) = run(command.arg(demo).arg(env!("CARGO_BIN_EXE_tidegate")));
+    assert_eq!((stderr.as_str(), code), ("", Some(0)), "{stdout}");
+    for said in
+        [r#""taken":1,"remaining":1"#, r#""retry_after_ms":"#, "limit: ", "tidegate_takes_total", "ready"]
+    {
+        assert!(stdout.contains(said), "{said} is not in\n{stdout}");
+    }
 }
 
 #[test]

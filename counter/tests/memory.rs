@@ -91,6 +91,21 @@ async fn too_many_senders_are_refused_until_some_are_forgotten() {
     assert!(send(&memory, &sent(16_384)).await.is_ok(), "the others are forgotten");
 }
 
+/// Those of a shard that nobody asks any more give way too.
+#[tokio::test]
+async fn senders_that_are_gone_make_room_for_those_of_other_shards() {
+    let memory = memory(Size { keys: 1_000, large_keys: 64 });
+    let sent = |proxy| sent_by(proxy, 1, 1, batch("n", Vec::new()));
+    for proxy in 0..16_384 {
+        send(&memory, &sent(proxy)).await.expect("an answer");
+    }
+    memory.advance_ms(60_000);
+    // Of one shard of sixteen, twice as many as it held before.
+    for proxy in 0..2_048 {
+        send(&memory, &sent((1 << 20) + 16 * proxy)).await.expect("the others are forgotten");
+    }
+}
+
 #[tokio::test]
 async fn answers_that_are_too_large_to_keep_are_refused_and_not_counted_twice() {
     let memory = memory(Size { keys: 10_000, large_keys: 64 });

@@ -9,6 +9,7 @@
 mod answer_json;
 mod batch_json;
 mod batch_walk;
+mod fingerprint;
 #[cfg(feature = "schema")]
 pub mod form;
 mod identity;
@@ -59,6 +60,8 @@ pub const NUMBER_MAX: u64 = (1 << 53) - 1;
 pub const SEQUENCES_KEPT: u64 = 32;
 /// For how long a batch is remembered.
 pub const REMEMBERED_MS: u64 = 60_000;
+/// The most bytes of states that one answer tells.
+pub const STATES_BYTES_MAX: usize = 256 * 1024;
 /// For how long a proxy that sent a batch counts as one of the fleet.
 pub const PROXY_SEEN_MS: u64 = 10_000;
 

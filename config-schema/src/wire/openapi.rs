@@ -80,11 +80,25 @@ fn take() -> Value {
         "requestBody": {
             "required": true,
             "content": {
-                JSON: { "schema": { "$ref": "#/components/schemas/Batch" } },
+                JSON: { "schema": { "$ref": "#/components/schemas/Batch" }, "example": example() },
                 POSTCARD: { "schema": { "type": "string", "format": "binary" } }
             }
         },
         "responses": responses
+    })
+}
+
+/// A batch that is answered, for whoever tries the page, and for tools that make requests of their own.
+fn example() -> Value {
+    json!({
+        "sender": { "proxy": "5f0c00000000000a", "vm": 3, "sequence": 41 },
+        "groups": [
+            { "takes": [
+                { "rule": "login", "limit": "100/1m", "key": "ana" },
+                { "rule": "login", "limit": { "requests": 10, "per": "1s", "algorithm": "token_bucket" }, "key": "ana" }
+            ] },
+            { "takes": [{ "rule": "export", "limit": "5/1h", "key": "bob", "n": 2, "manner": "some" }] }
+        ]
     })
 }
 

@@ -15,6 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio_rustls::server::TlsStream;
 
 use super::respond::{self, Body};
 use super::tls::Tls;
@@ -36,6 +37,28 @@ pub(super) struct Connection<S> {
     pub(super) stopped: watch::Receiver<bool>,
 }
 
+/// A connection that is open, counted for as long as it is, however it ends.
+struct Open<S: Store>(Arc<Service<S>>);
+
+impl<S: Store> Open<S> {
+    fn new(service: Arc<Service<S>>) -> Self {
+        service.metrics.connections.fetch_add(1, Relaxed);
+        Self(service)
+    }
+}
+
+impl<S: Store> Drop for Open<S> {
+    fn drop(&mut self) {
+        self.0.metrics.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// A connection, and whether it speaks HTTP/2.
+enum Begun {
+    Plain(TcpStream, bool),
+    Encrypted(Box<TlsStream<TcpStream>>, bool),
+}
+
 /// What happens on a connection, as far as its slowness goes.
 #[derive(Default)]
 struct Watch {
@@ -50,27 +73,36 @@ struct Watch {
 
 impl<S: Store> Connection<S> {
     pub(super) async fn serve(self, stream: TcpStream) {
-        let service = self.service.clone();
-        service.metrics.connections.fetch_add(1, Relaxed);
+        let _open = Open::new(self.service.clone());
+        let begun = tokio::select! {
+            biased;
+            begun = self.begin(stream) => begun,
+            // Nothing that came by now was a request.
+            () = told_to_stop(self.stopped.clone()) => return,
+        };
         // A connection that broke is its client's affair.
-        let _ = self.speak(stream).await;
-        service.metrics.connections.fetch_sub(1, Relaxed);
+        let _ = match begun {
+            Ok(Begun::Plain(stream, is_http2)) => self.talk(stream, is_http2).await,
+            Ok(Begun::Encrypted(stream, is_http2)) => self.talk(*stream, is_http2).await,
+            Err(error) => Err(error),
+        };
     }
 
-    async fn speak(mut self, stream: TcpStream) -> io::Result<()> {
+    /// Finds out what a connection speaks.
+    async fn begin(&self, stream: TcpStream) -> io::Result<Begun> {
         stream.set_nodelay(true)?;
         let head_time_max = self.service.settings.head_time_max;
         let too_slow = |_| io::Error::from(io::ErrorKind::TimedOut);
-        match self.tls.take() {
+        match &self.tls {
             None => {
                 let is_http2 = tokio::time::timeout(head_time_max, is_http2(&stream)).await.map_err(too_slow);
                 let is_http2 = is_http2.inspect_err(|_| self.count_slow())??;
-                self.talk(stream, is_http2).await
+                Ok(Begun::Plain(stream, is_http2))
             }
             Some(tls) => {
                 let shaken = tokio::time::timeout(head_time_max, tls.accept(stream)).await.map_err(too_slow);
                 let (stream, is_http2) = shaken.inspect_err(|_| self.count_slow())??;
-                self.talk(stream, is_http2).await
+                Ok(Begun::Encrypted(Box::new(stream), is_http2))
             }
         }
     }
@@ -105,7 +137,7 @@ impl<S: Store> Connection<S> {
     /// Lets a connection go on until it ends, is too slow, or the service stops. A look now and then needs no clock
     /// for each request: what has not moved between two looks is too slow.
     async fn supervise<C: Future<Output = Result<(), hyper::Error>>>(
-        mut self,
+        self,
         connection: C,
         watch: &Watch,
         has_plain_heads: bool,
@@ -116,10 +148,13 @@ impl<S: Store> Connection<S> {
         let mut looks = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
         let mut still = Still::default();
         let mut is_finishing = false;
+        let mut stopped = std::pin::pin!(told_to_stop(self.stopped.clone()));
         loop {
             tokio::select! {
+                // First, for what was sent before the service was told to stop is read before it stops.
+                biased;
                 ended = &mut connection => return ended.map_err(io::Error::other),
-                Ok(()) = self.stopped.changed(), if !is_finishing => {
+                () = &mut stopped, if !is_finishing => {
                     is_finishing = true;
                     finish(connection.as_mut());
                 }
@@ -141,6 +176,11 @@ impl<S: Store> Connection<S> {
             }
         }
     }
+}
+
+async fn told_to_stop(mut stopped: watch::Receiver<bool>) {
+    // Without the sender the service is gone.
+    let _ = stopped.wait_for(|is_stopped| *is_stopped).await;
 }
 
 /// For how many looks a connection has not moved.

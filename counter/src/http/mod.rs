@@ -24,8 +24,12 @@ use connection::Connection;
 /// How long to wait after a connection could not be accepted, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves on a listener until `shutdown` is done; then accepts no more, answers every request that it has begun to
-/// read, and returns.
+/// For how long connections are still accepted and read after the word to stop: what was sent before it is seen by
+/// then, and `/readyz` tells whoever asks.
+const STOP_PAUSE: Duration = Duration::from_millis(200);
+
+/// Serves on a listener until `shutdown` is done and a moment more; then accepts no more, answers every request that
+/// it has begun to read, and returns.
 pub async fn run<S: Store>(
     listener: TcpListener,
     service: Service<S>,
@@ -37,16 +41,24 @@ pub async fn run<S: Store>(
     let mut connections = JoinSet::new();
     let files = service.clone();
     let files = tokio::spawn(async move { files.watch_files().await });
-    tokio::pin!(shutdown);
+    let told = service.clone();
+    let stopping = async move {
+        shutdown.await;
+        told.stop();
+        tokio::time::sleep(STOP_PAUSE).await;
+    };
+    tokio::pin!(stopping);
     loop {
         tokio::select! {
-            () = &mut shutdown => break,
+            () = &mut stopping => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     if connections.len() >= service.settings.connections_max {
                         service.metrics.connections_refused.fetch_add(1, Relaxed);
-                        refuse(&stream);
+                        if tls.is_none() {
+                            refuse(&stream);
+                        }
                     } else {
                         let connection = Connection { service: service.clone(), tls: tls.clone(), stopped: stopped.clone() };
                         connections.spawn(connection.serve(stream));
@@ -59,7 +71,6 @@ pub async fn run<S: Store>(
             },
         }
     }
-    service.stop();
     drop(listener);
     // Receivers that are gone need no news.
     let _ = stop.send(true);
@@ -72,7 +83,8 @@ pub async fn run<S: Store>(
     files.abort();
 }
 
-/// Tells a connection that is one too many so, if it is not encrypted, without waiting for it.
+/// Tells a connection that is one too many so, without waiting for it. It must not be encrypted: there a word would
+/// need a handshake first.
 fn refuse(stream: &TcpStream) {
     const DETAIL: &str = r#"{"type":"urn:tidegate:problem:too_many_connections","title":"Too many connections","status":503,"detail":"the service has as many open connections as it keeps; come back later, or reuse one"}"#;
     let text = format!(

@@ -13,7 +13,7 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{
     ALLOW, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use tidegate_config::wire::{self, BODY_BYTES_MAX, PROBLEM_JSON, Problem};
 
 use crate::service::{Encoding, Service};
@@ -61,17 +61,50 @@ async fn take<S: Store>(
     request: Request<Incoming>,
     arrived: Instant,
 ) -> Result<Response<Body>, Problem> {
-    let headers = request.headers();
+    let admitted = admit(service, request.headers());
+    let (encoding, timeout_ms, _in_flight) = match admitted {
+        Ok(admitted) => admitted,
+        Err(problem) => {
+            swallow(service, request).await;
+            return Err(problem);
+        }
+    };
+    let body = read(service, request).await?;
+    let answer = service.take(encoding, &body, arrived, timeout_ms).await?;
+    Ok(page(StatusCode::OK, content_type(encoding), answer.into()))
+}
+
+/// What the head alone says: whether a batch is read, and how.
+fn admit<'s, S: Store>(
+    service: &'s Service<S>,
+    headers: &HeaderMap,
+) -> Result<(Encoding, Option<u32>, InFlight<'s, S>), Problem> {
     if !service.tokens.admit(headers.get(AUTHORIZATION).map(HeaderValue::as_bytes)) {
         let detail = "send the header authorization: Bearer TOKEN, with a token of the service's token file";
         return Err(problem(401, "unauthorized", "The token is missing or wrong", detail));
     }
-    let encoding = encoding(headers)?;
-    let timeout_ms = timeout_ms(headers)?;
-    let _in_flight = InFlight::enter(service)?;
-    let body = read(service, request).await?;
-    let answer = service.take(encoding, &body, arrived, timeout_ms).await?;
-    Ok(page(StatusCode::OK, content_type(encoding), answer.into()))
+    Ok((encoding(headers)?, timeout_ms(headers)?, InFlight::enter(service)?))
+}
+
+/// Reads a body that nobody wants, and keeps nothing of it. On HTTP/2 an answer that comes before the body's end is
+/// followed by a word to stop sending, for which some clients, curl among them, drop the answer.
+async fn swallow<S: Store>(service: &Service<S>, request: Request<Incoming>) {
+    if request.version() != Version::HTTP_2 {
+        return;
+    }
+    let mut body = request.into_body();
+    let mut left = BODY_BYTES_MAX;
+    let swallowing = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            match left.checked_sub(length) {
+                Some(less) => left = less,
+                None => return,
+            }
+        }
+    };
+    // Who is slower than that loses the answer.
+    let _ = tokio::time::timeout(service.settings.body_time_max, swallowing).await;
 }
 
 fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {

@@ -43,6 +43,52 @@ async fn a_head_may_be_so_long() {
 }
 
 #[tokio::test]
+async fn a_head_just_so_long_is_fine() {
+    let service = run(Setup::default()).await;
+    let headers = format!("{JSON}x-long: {}\r\n", "x".repeat(15 * 1024));
+    assert_eq!(post_with(service.address, &headers, TAKE.as_bytes()).await.status, 200);
+    let headers = format!("{JSON}{}", "x-many: 1\r\n".repeat(50));
+    assert_eq!(post_with(service.address, &headers, TAKE.as_bytes()).await.status, 200);
+}
+
+/// What the protocol forbids is refused without a page: that is the one exception to problems in JSON.
+#[tokio::test]
+async fn a_head_that_is_none_is_refused_without_a_page() {
+    let service = run(Setup::default()).await;
+    let reply = request(service.address, "POST /v1/take HTTP/9\r\n\r\n", b"").await;
+    assert_eq!((reply.status, reply.body.len()), (400, 0));
+    let headers = format!("{JSON}x-long: {}\r\n", "x".repeat(20_000));
+    let reply = post_with(service.address, &headers, TAKE.as_bytes()).await;
+    assert_eq!((reply.status, reply.body.len()), (431, 0));
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_is_waited_for_so_long() {
+    let service = run(with(|settings| settings.take_time_max = SHORT)).await;
+    service.control.hangs.store(true, SeqCst);
+    let reply = in_time(post(service.address, TAKE)).await;
+    assert_eq!((reply.status, &*reply.kind()), (504, "deadline"));
+    let patient = TAKE.replacen('{', r#"{"wait_ms":60000,"#, 1);
+    let reply = in_time(post(service.address, &patient)).await;
+    assert_eq!((reply.status, &*reply.kind()), (504, "deadline"), "no longer if the caller would wait");
+}
+
+/// A connection that is one too many on an encrypted service is closed without a word that it could not read.
+#[tokio::test]
+async fn connections_are_so_many_with_tls_too() {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let (cert, key) = (TempFile::new(&made.cert.pem()), TempFile::new(&made.signing_key.serialize_pem()));
+    let tls = Tls::from_files(&cert.0, &key.0).expect("TLS");
+    let service = run(Setup { tls: Some(tls), ..with(|settings| settings.connections_max = 1) }).await;
+    let first = TcpStream::connect(service.address).await.expect("a connection");
+    let mut second = TcpStream::connect(service.address).await.expect("a connection");
+    let mut said = Vec::new();
+    let _ = in_time(second.read_to_end(&mut said)).await;
+    assert_eq!(said, b"");
+    drop(first);
+}
+
+#[tokio::test]
 async fn a_slow_body_is_refused() {
     let service = run(with(|settings| settings.body_time_max = SHORT)).await;
     let mut stream = TcpStream::connect(service.address).await.expect("a connection");

@@ -13,7 +13,7 @@ mod takes;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ pub(crate) struct Control {
     pub(crate) asked: AtomicU64,
     /// What it says instead of an answer.
     pub(crate) error: Mutex<Option<StoreError>>,
+    /// Whether it lets all who ask wait until their time is over, or this.
+    pub(crate) hangs: AtomicBool,
 }
 
 impl Control {
@@ -49,6 +51,12 @@ impl Control {
 impl Store for Fragile {
     async fn take(&self, batch: &Batch<'_>, deadline: Instant) -> Result<Answered, StoreError> {
         self.control.asked.fetch_add(1, SeqCst);
+        while self.control.hangs.load(SeqCst) {
+            if Instant::now() >= deadline {
+                return Err(StoreError::Deadline);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         match self.control.error() {
             Some(error) => Err(error),
             None => self.memory.take(batch, deadline).await,
@@ -137,8 +145,11 @@ impl TempFile {
         file
     }
 
+    /// All at once, for whoever reads it meanwhile.
     pub(crate) fn write(&self, text: &str) {
-        std::fs::write(&self.0, text).expect("a file");
+        let new = self.0.with_extension("new");
+        std::fs::write(&new, text).expect("a file");
+        std::fs::rename(&new, &self.0).expect("renamed");
     }
 }
 

@@ -1,6 +1,8 @@
 //! Health, metrics, tokens and rules that change, shutdown.
 
-use tokio::io::AsyncWriteExt;
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::client::*;
@@ -95,6 +97,71 @@ async fn rules_are_switched_off_without_a_restart() {
     assert_eq!(off().await, r#"["login","search"]"#, "a file that is gone switches nothing on");
 }
 
+/// Fault 6 of others: a reload misses a rename, and a truncated file is read as "no limits". Here files are read by
+/// their names each second, and one without its last line's end is half written.
+#[tokio::test]
+async fn fault_06_a_file_that_is_replaced_is_seen_and_one_cut_off_is_not_believed() {
+    let tokens = TempFile::new("first\n");
+    let rules = TempFile::new("login\nsearch\n");
+    let setup = Setup {
+        tokens: Tokens::from_file(&tokens.0).expect("tokens"),
+        rules_off: RulesOff::from_file(&rules.0).expect("rules"),
+        ..Setup::default()
+    };
+    let service = run(setup).await;
+    let ask = async |token: &str| {
+        let headers = format!("content-type: application/json\r\nauthorization: Bearer {token}\r\n");
+        post_with(service.address, &headers, TAKE.as_bytes()).await
+    };
+    // Renamed over it, as editors and `mv` do.
+    let second = TempFile::new("second\n");
+    std::fs::rename(&second.0, &tokens.0).expect("renamed");
+    in_time(async { while ask("second").await.status != 200 {} }).await;
+    // Behind a link that is set anew, as Kubernetes does.
+    let third = TempFile::new("third\n");
+    std::fs::remove_file(&tokens.0).expect("removed");
+    std::os::unix::fs::symlink(&third.0, &tokens.0).expect("linked");
+    in_time(async { while ask("third").await.status != 200 {} }).await;
+    // Cut off: a rule less would be on again, and half a token is another token.
+    rules.write("login");
+    tokens.write("thi");
+    metrics_say(&service, "tidegate_reload_failures_total 2\n").await;
+    let reply = ask("third").await;
+    assert_eq!((reply.status, &*reply.json()["rules_off"].to_string()), (200, r#"["login","search"]"#));
+    assert_eq!(ask("thi").await.status, 401);
+    // A pipe is no file: nobody waits for what is written to it.
+    std::fs::remove_file(&rules.0).expect("removed");
+    assert!(std::process::Command::new("mkfifo").arg(&rules.0).status().expect("mkfifo runs").success());
+    metrics_say(&service, "tidegate_reload_failures_total 3\n").await;
+    assert_eq!(ask("third").await.json()["rules_off"].to_string(), r#"["login","search"]"#);
+}
+
+/// Fault 15 of others: health is green with a bad file, a deleted one empties what it said, an editor's backup breaks
+/// the load. Here a bad file is no start, one that goes bad or away changes nothing, and no other file is read.
+#[tokio::test]
+async fn fault_15_a_file_that_is_bad_or_gone_changes_nothing() {
+    let file = TempFile::new("login\nnot a rule\n");
+    let refused = RulesOff::from_file(&file.0).err().expect("no start").to_string();
+    assert!(refused.contains("line 2 is not the name of a rule"), "{refused}");
+    file.write("login\n");
+    let rules_off = RulesOff::from_file(&file.0).expect("rules");
+    let service = run(Setup { rules_off, ..Setup::default() }).await;
+    let backup = TempFile(file.0.with_extension("bak~"));
+    backup.write("not a rule\n");
+    let off = async || post(service.address, TAKE).await.json()["rules_off"].to_string();
+    let names = (0..257).map(|rule| format!("r{rule}\n")).collect::<String>();
+    for (failures, bad) in [(1, "not a rule\n".to_owned()), (2, names), (3, "# long\n".repeat(200_000))] {
+        file.write(&bad);
+        metrics_say(&service, &format!("tidegate_reload_failures_total {failures}\n")).await;
+        assert_eq!(off().await, r#"["login"]"#);
+    }
+    std::fs::remove_file(&file.0).expect("removed");
+    metrics_say(&service, "tidegate_reload_failures_total 4\n").await;
+    assert_eq!(off().await, r#"["login"]"#);
+    file.write("search\n");
+    in_time(async { while off().await != r#"["search"]"# {} }).await;
+}
+
 #[tokio::test]
 async fn shutdown_answers_every_accepted_batch() {
     let mut service = run(Setup::default()).await;
@@ -114,6 +181,87 @@ async fn shutdown_answers_every_accepted_batch() {
         assert_eq!(exchange(&mut stream, &TAKE[20..], b"").await.status, 200);
     }
     service.ended().await;
+}
+
+/// What was sent before the word to stop is answered, whether or not anybody has looked at it by then.
+#[tokio::test]
+async fn shutdown_answers_what_was_sent_just_before() {
+    for turn in 0..20 {
+        let mut service = run(Setup::default()).await;
+        let take = format!("{}{TAKE}", post_head("content-type: application/json\r\n", TAKE.len()));
+        let mut kept = TcpStream::connect(service.address).await.expect("a connection");
+        kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
+        let mut ok = Vec::new();
+        while !ok.ends_with(b"ok\n") {
+            assert!(in_time(kept.read_buf(&mut ok)).await.expect("a reply") > 0);
+        }
+        let mut new = TcpStream::connect(service.address).await.expect("a connection");
+        kept.write_all(take.as_bytes()).await.expect("sent");
+        new.write_all(take.as_bytes()).await.expect("sent");
+        service.stop();
+        for stream in [&mut kept, &mut new] {
+            assert_eq!(read_reply(stream).await.status, 200, "in turn {turn}");
+        }
+        service.ended().await;
+    }
+}
+
+/// As long as it still listens it says that it is about to stop.
+#[tokio::test]
+async fn shutdown_is_told_to_whoever_asks() {
+    let mut service = run(Setup::default()).await;
+    service.stop();
+    in_time(async {
+        loop {
+            let reply = get(service.address, "/readyz").await;
+            if reply.status == 503 {
+                assert_eq!(reply.text(), "not ready: the service is stopping\n");
+                return;
+            }
+        }
+    })
+    .await;
+    service.ended().await;
+}
+
+#[tokio::test]
+async fn shutdown_answers_a_stream_of_http2_that_is_under_way() {
+    let mut service = run(Setup::default()).await;
+    service.control.hangs.store(true, SeqCst);
+    let stream = TokioIo::new(TcpStream::connect(service.address).await.expect("a connection"));
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.expect("HTTP/2");
+    tokio::spawn(connection);
+    let uri = format!("http://{}/v1/take", service.address);
+    let request = hyper::Request::post(uri).header("content-type", "application/json");
+    let request = request.body(Full::new(bytes::Bytes::from(TAKE))).expect("a request");
+    let reply = tokio::spawn(sender.send_request(request));
+    in_time(async {
+        while service.control.asked.load(SeqCst) == 0 {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    service.stop();
+    in_time(async { while TcpStream::connect(service.address).await.is_ok() {} }).await;
+    service.control.hangs.store(false, SeqCst);
+    let reply = in_time(reply).await.expect("no panic").expect("a reply");
+    assert_eq!(reply.status(), 200);
+    service.ended().await;
+}
+
+/// Long before the time to stop is over: nobody waits for those that have nothing to say.
+#[tokio::test]
+async fn shutdown_waits_for_no_idle_connection() {
+    let mut service = run(Setup::default()).await;
+    let silent = TcpStream::connect(service.address).await.expect("a connection");
+    let mut idle = TcpStream::connect(service.address).await.expect("a connection");
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
+    metrics_say(&service, "tidegate_connections 3\n").await;
+    service.stop();
+    assert_eq!(read_reply(&mut idle).await.text(), "ok\n", "answered, and closed");
+    service.ended().await;
+    drop(silent);
 }
 
 #[tokio::test]

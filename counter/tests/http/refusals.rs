@@ -36,6 +36,14 @@ async fn a_body_that_is_no_batch_is_refused_with_its_fields() {
     let reply =
         post_with(service.address, "content-type: application/vnd.tidegate.v1+postcard\r\n", b"").await;
     is_problem(&reply, 400, "invalid_batch", "namespace: must be 1 to 64");
+    let long = "n".repeat(65);
+    for (body, detail) in [
+        (format!(r#"{{"namespace":"{long}","groups":[]}}"#), "namespace: "),
+        (TAKE.replace(r#""key""#, r#""n":68719476737,"key""#), "groups[0].takes[0].n: "),
+        (TAKE.replacen('{', r#"{"wait_ms":60001,"#, 1), "wait_ms: "),
+    ] {
+        is_problem(&post(service.address, &body).await, 400, "invalid_batch", detail);
+    }
     assert_eq!(service.control.asked.load(SeqCst), 0, "the store never saw them");
 }
 

@@ -135,6 +135,11 @@ async fn answers_are_as_the_document_says() {
     assert!(schema("Answer").is_valid(&answer), "{answer}");
     let batch: serde_json::Value = serde_json::from_str(TAKE).expect("JSON");
     assert!(schema("Batch").is_valid(&batch));
+    let example =
+        &document["paths"]["/v1/take"]["post"]["requestBody"]["content"]["application/json"]["example"];
+    assert!(schema("Batch").is_valid(example), "{example}");
+    let reply = post(service.address, &example.to_string()).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
     let problem = post(service.address, "{}").await.json();
     assert!(schema("Problem").is_valid(&problem), "{problem}");
     for bad in

@@ -11,7 +11,7 @@ use tidegate_config::{Align, RuleLimit, WhenFull};
 use tidegate_core::{Algorithm, Limit, Manner, REQUESTS_MAX, WINDOW_MS_MAX, Window};
 use tidegate_counter::store::redis::call::{Caller, Said, When};
 
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, Refunded};
 use crate::random::Random;
 use crate::server::Server;
 
@@ -81,7 +81,15 @@ fn the_script_decides_as_the_core_does() {
                 assert!(cells.0.contains_key(&format!("{cell} taken")), "no {cell} taken in {:?}", cells.0);
             }
         }
-        for more in ["all refused", "all never", "some refused", "refund given", "in a failed group"] {
+        for more in [
+            "all refused",
+            "all never",
+            "some refused",
+            "refund given",
+            "refund dropped",
+            "in a failed group",
+            "with the clock back",
+        ] {
             let cell = format!("{kind} {more}");
             assert!(cells.0.contains_key(&cell), "no {cell} in {:?}", cells.0);
         }
@@ -112,6 +120,32 @@ fn a_log_in_debt_is_the_same_log() {
     }
     assert_eq!(oracle.states.len(), 1);
     compare(0, &caller, &steps, &mut connection);
+}
+
+/// A call does nothing after its time, by the server's clock or by the one that a test tells.
+#[test]
+fn a_call_that_comes_late_does_nothing() {
+    let server = Server::start();
+    let mut connection = server.connection();
+    let caller = Caller::new("late", 7);
+    caller.load().exec(&mut connection).expect("the script loads");
+    let limit = Limit::sliding_window(1_000, 60_000).expect("valid");
+    let takes = vec![take("late", limit, "k", 1, Act::Take(Manner::All))];
+    let namespace = Cow::Borrowed("edge");
+    let batch =
+        Batch { namespace, sender: None, wait_ms: None, states: false, groups: vec![Group { takes }] };
+    let mut ask = |now_ms: u64, not_after_ms: u64| {
+        let call = caller.call(&batch, When { now_ms, not_after_ms });
+        let packed: Vec<u8> = caller.by_hash(&call).query(&mut connection).expect("bytes");
+        Said::read(&packed, &batch).expect("an answer")
+    };
+    let now_ms = 1_700_000_000_000;
+    assert_eq!(ask(now_ms, now_ms - 1), Said::Late { now_ms });
+    assert!(matches!(ask(0, now_ms), Said::Late { now_ms: its_own } if its_own > now_ms), "the server's own");
+    assert_eq!(server.run::<u64>("DBSIZE"), 0, "nothing was done");
+    assert!(matches!(ask(now_ms, now_ms), Said::Applied { .. }), "just in time");
+    assert!(matches!(ask(0, now_ms * 2), Said::Applied { .. }));
+    assert!(matches!(ask(now_ms, 0), Said::Applied { .. }), "there is no such time");
 }
 
 fn begin_epoch(prefix: &str, connection: &mut redis::Connection) {
@@ -181,6 +215,7 @@ fn history(seed: u64, caller: &Caller, cells: &mut Cells) -> Vec<Step> {
     let mut receipts: Vec<(usize, u64, u64)> = Vec::new();
     let mut now_ms = start(&mut random);
     let mut steps = Vec::new();
+    let mut latest_ms = vec![0; counters.len()];
     for _ in 0..BATCHES {
         now_ms = step_clock(&mut random, now_ms, counters[0].1);
         if random.one_in(25) {
@@ -200,10 +235,15 @@ fn history(seed: u64, caller: &Caller, cells: &mut Cells) -> Vec<Step> {
             .collect();
         let states = random.one_in(2);
         let batch = Batch { namespace: Cow::Borrowed("edge"), sender: None, wait_ms: None, states, groups };
-        let before = oracle.states.clone();
         let step = batch_step(caller, &mut oracle, batch, now_ms);
         if let Step::Batch { batch, said, .. } = &step {
-            note(batch, said, &of_counters, &counters, &mut receipts, cells, before == oracle.states);
+            note(batch, said, &of_counters, &counters, &mut receipts, cells, &oracle.refunds);
+            for index in of_counters {
+                if now_ms < latest_ms[index] {
+                    cells.count(format!("{} with the clock back", counters[index].0));
+                }
+                latest_ms[index] = latest_ms[index].max(now_ms);
+            }
         }
         steps.push(step);
     }
@@ -234,9 +274,10 @@ fn note(
     counters: &[(&'static str, u64)],
     receipts: &mut Vec<(usize, u64, u64)>,
     cells: &mut Cells,
-    unchanged: bool,
+    refunds: &[Refunded],
 ) {
     let mut of_counters = of_counters.iter();
+    let mut refunds = refunds.iter();
     for (group, answer) in batch.groups.iter().zip(said) {
         let refused = |(take, outcome): (&Take<'_>, &tidegate_core::Outcome)| {
             take.act == Act::Take(Manner::All) && outcome.taken == 0
@@ -252,14 +293,20 @@ fn note(
                 Act::Refund { .. } => "refund",
             };
             cells.count(format!("{kind} {act}"));
+            if let Act::Refund { receipt } = take.act {
+                let is_ours = receipts.iter().any(|(of, known, _)| (*of, *known) == (index, receipt));
+                match refunds.next().expect("as many as refunds") {
+                    Refunded::Given => cells.count(format!("{kind} refund given")),
+                    Refunded::Dropped if is_ours => cells.count(format!("{kind} refund dropped")),
+                    _ => {}
+                }
+            }
             if failed && group.takes.len() > 1 {
                 cells.count(format!("{kind} in a failed group"));
             }
             if outcome.taken > 0 {
                 cells.count(format!("{kind} {act} taken"));
                 receipts.push((index, outcome.receipt, outcome.taken));
-            } else if act == "refund" && !failed && !unchanged {
-                cells.count(format!("{kind} refund given"));
             } else if outcome.retry == tidegate_core::Retry::Never {
                 cells.count(format!("{kind} {act} never"));
             } else if outcome.is_refused() {

@@ -165,6 +165,30 @@ async fn fault_08_a_flood_of_keys_displaces_nobody() {
     assert_eq!(ask(&store, vec![vec![one("5/700d", "ana")]]).await, [[0]], "still denied");
 }
 
+/// The same in a server that has no more room: it refuses newcomers, and forgets nobody.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fault_08_a_flood_that_fills_the_server_displaces_nobody() {
+    let server = Server::start_with(&["--maxmemory-policy", "noeviction"]);
+    let store = connect(&server.url()).await;
+    assert_eq!(ask(&store, vec![vec![all(5, one("5/700d", "ana"))]]).await, [[5]]);
+    let info: String = server.run("INFO memory");
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("its memory");
+    let used: u64 = used.trim().parse().expect("bytes");
+    let _: String = server.run(&format!("CONFIG SET maxmemory {}", used + (2 << 20)));
+    let mut is_full = false;
+    for flood in 0..1_000 {
+        let groups = (0..200).map(|key| vec![one("5/700d", &format!("{flood}-{key}"))]).collect();
+        let asked = in_time(store.take(&batch("n", groups), Instant::now() + Duration::from_secs(30))).await;
+        is_full = matches!(asked, Err(StoreError::Full(_)));
+        if is_full {
+            break;
+        }
+        asked.expect("an answer");
+    }
+    assert!(is_full, "200,000 counters have 2 MiB");
+    assert_eq!(ask(&store, vec![vec![one("5/700d", "ana")]]).await, [[0]], "still denied");
+}
+
 /// What one limit denies is charged to the others.
 #[tokio::test]
 async fn fault_09_a_denied_take_charges_no_other() {

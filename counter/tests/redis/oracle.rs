@@ -11,12 +11,25 @@ use tidegate_core::{Limit, Manner, Moment, Outcome, Retry, State, Timestamp};
 pub(crate) struct Oracle {
     pub(crate) states: HashMap<String, Vec<u8>>,
     pub(crate) expiries: HashMap<String, u64>,
+    /// What came of each refund of the latest batch, in order.
+    pub(crate) refunds: Vec<Refunded>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refunded {
+    /// It changed its counter's state.
+    Given,
+    /// The counter has a state, and it stayed as it was: the window of the take is gone, or was never there.
+    Dropped,
+    /// There was no state, or its group failed.
+    Nothing,
 }
 
 impl Oracle {
     /// Applies a batch; `names` are those of all its takes, in order.
     pub(crate) fn apply(&mut self, batch: &Batch<'_>, names: &[String], now_ms: u64) -> Vec<GroupAnswer> {
         let mut names = names.iter();
+        self.refunds.clear();
         let now = Timestamp::from_ms(now_ms);
         batch
             .groups
@@ -38,6 +51,7 @@ impl Oracle {
         now: Timestamp,
     ) -> Vec<Outcome> {
         let before = (self.states.clone(), self.expiries.clone());
+        let first_refund = self.refunds.len();
         let moment = |take: &Take<'_>| Moment { now, shift: window_shift(namespace, take) };
         let outcomes: Vec<Outcome> = group
             .takes
@@ -55,6 +69,7 @@ impl Oracle {
             return outcomes;
         }
         (self.states, self.expiries) = before;
+        self.refunds[first_refund..].fill(Refunded::Nothing);
         let as_it_stands = |((take, name), outcome): ((&Take<'_>, &&String), &Outcome)| Outcome {
             retry: if wants_all(take) { outcome.retry } else { Retry::Now },
             ..look(&take.limit.limit, self.state(name), moment(take))
@@ -75,10 +90,14 @@ impl Oracle {
 
     fn refund(&mut self, take: &Take<'_>, receipt: u64, name: &str, at: Moment) -> Outcome {
         let limit = take.limit.limit;
+        let mut refunded = Refunded::Nothing;
         if let Some(state) = self.state(name).filter(|state| is_of(&limit, state)) {
+            let before = bytes(&state);
             let state = limit.refund(state, at, receipt, take.n.get());
+            refunded = if bytes(&state) == before { Refunded::Dropped } else { Refunded::Given };
             self.keep(&limit, name, &state, at);
         }
+        self.refunds.push(refunded);
         Outcome { retry: Retry::Now, ..look(&limit, self.state(name), at) }
     }
 

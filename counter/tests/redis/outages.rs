@@ -191,6 +191,7 @@ async fn scripts_flushed_under_load() {
     let mut flushes = 0;
     while workers.iter().any(|worker| !worker.is_finished()) {
         let _: String = server.run("SCRIPT FLUSH");
+        store.ready().await.expect("it takes batches");
         flushes += 1;
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
@@ -216,6 +217,7 @@ async fn failing_over_to_a_replica() {
         .await;
     master.kill();
     fails_fast(&store).await;
+    assert!(matches!(store.ready().await, Err(StoreError::Unreachable(_))), "health tells the truth");
     let _: String = replica.run("REPLICAOF NO ONE");
     forwarder.switch_to(&replica.address());
     let after = comes_back(&store).await;
@@ -248,14 +250,21 @@ async fn handed_over_while_connected() {
 /// The answer is lost, and the service is restarted before the sender asks again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_retry_after_a_lost_answer_and_a_restart_counts_once() {
-    let server = Server::start();
+    let mut server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
     let forwarder = Forwarder::to(&server.address()).await;
     let sent = || sent_by(7, 1, 41, batch("n", vec![vec![one(LONG, "ana"), force(3, one(LONG, "bob"))]]));
     let first = connect(&forwarder.url()).await;
     forwarder.swallow_answers(true);
-    let lost = first.take(&sent(), Instant::now() + Duration::from_millis(500)).await;
+    let lost = first.take(&sent(), Instant::now() + Duration::from_secs(10)).await;
     assert!(lost.is_err(), "{lost:?}");
+    eventually("it is counted", async || {
+        (server.run::<Vec<String>>("KEYS tidegate:c:*").len() == 2).then_some(())
+    })
+    .await;
     drop(first);
+    // The server's own restart is no matter either, if it keeps its data.
+    server.kill();
+    server.restart();
     let second = connect(&server.url()).await;
     let in_time = || Instant::now() + Duration::from_secs(10);
     let answered = second.take(&sent(), in_time()).await.expect("an answer");
@@ -263,6 +272,28 @@ async fn a_retry_after_a_lost_answer_and_a_restart_counts_once() {
     assert_eq!(remaining(&answered), 999);
     assert_eq!(second.take(&sent(), in_time()).await.expect("an answer"), answered, "the same answer again");
     assert_eq!(remaining(&take(&second).await.expect("an answer")), 998, "counted once");
+}
+
+/// Nobody but a sender tries a take again: not the client library, and not we.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_whose_answer_is_lost_is_charged_once() {
+    let server = Server::start();
+    let forwarder = Forwarder::to(&server.address()).await;
+    let store = connect(&forwarder.url()).await;
+    assert_eq!(remaining(&take(&store).await.expect("an answer")), 999);
+    forwarder.swallow_answers(true);
+    let lost = take(&store).await;
+    assert!(matches!(lost, Err(StoreError::Unreachable(_))), "it may be charged: {lost:?}");
+    // Connections that are made meanwhile get no answer either.
+    forwarder.swallow_answers(false);
+    assert_eq!(remaining(&comes_back(&store).await), 997, "the lost one, once, and this");
+    let _: String = server.run("CONFIG RESETSTAT");
+    for _ in 0..50 {
+        take(&store).await.expect("an answer");
+    }
+    let calls: String = server.run("INFO commandstats");
+    assert!(calls.contains("cmdstat_evalsha:calls=50,"), "one call for each: {calls}");
+    assert!(!calls.contains("cmdstat_script"), "the script was there: {calls}");
 }
 
 /// A take that is refused by one limit leaves the other as it was, whoever else is at it.

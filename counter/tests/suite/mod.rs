@@ -47,6 +47,7 @@ macro_rules! scenarios {
             states_are_told_if_asked_for,
             states_of_a_refused_group_are_as_they_stood,
             states_of_a_retry_are_as_they_are_now,
+            states_are_told_up_to_so_many_bytes,
         );
     };
     ($home:path: $($name:ident),* $(,)?) => {

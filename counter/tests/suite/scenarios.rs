@@ -2,7 +2,7 @@
 
 use super::*;
 use tidegate_config::wire::{
-    GROUPS_MAX, KEY_BYTES_MAX, PROXY_SEEN_MS, REMEMBERED_MS, SEQUENCES_KEPT, window_shift,
+    GROUPS_MAX, KEY_BYTES_MAX, PROXY_SEEN_MS, REMEMBERED_MS, SEQUENCES_KEPT, STATES_BYTES_MAX, window_shift,
 };
 use tidegate_core::{Moment, State, Timestamp};
 
@@ -182,10 +182,46 @@ pub(crate) async fn a_retry_counts_once_and_gets_the_same_answer(home: &impl Hom
 
 pub(crate) async fn a_sequence_of_another_batch_is_refused(home: &impl Home) {
     let name = "a_sequence_of_another_batch_is_refused";
-    let sent = |takes: usize| sent_by(7, 1, 5, batch(name, vec![vec![one("10/1m", "ana"); takes]]));
-    send(home, &sent(1)).await.expect("an answer");
-    assert_eq!(send(home, &sent(2)).await, Err(StoreError::TooOld));
-    assert_eq!(remaining(home, name, one("10/1m", "ana")).await, 9, "charged once");
+    let ana = || one("10/1m", "ana");
+    let sent = |groups: Vec<Vec<Take<'static>>>| sent_by(7, 1, 5, batch(name, groups));
+    let first = sent(vec![vec![ana(), one("10/1m", "bob")]]);
+    let answered = send(home, &first).await.expect("an answer");
+    let bucket = |burst: u64| {
+        one(
+            &format!(r#"{{"requests": 10, "per": "1m", "algorithm": "token_bucket", "burst": {burst}}}"#),
+            "bob",
+        )
+    };
+    for (second, differs) in [
+        (one("10/1m", "eve"), "key"),
+        (all(2, one("10/1m", "bob")), "n"),
+        (some(1, one("10/1m", "bob")), "manner"),
+        (refund(1, answered.groups[0].takes[1].receipt, one("10/1m", "bob")), "act"),
+        (one("11/1m", "bob"), "limit's number"),
+        (one("10/2m", "bob"), "window"),
+        (bucket(5), "algorithm"),
+        (take(r#"{"rule": "other", "limit": "10/1m", "key": "bob"}"#), "rule"),
+    ] {
+        assert_eq!(send(home, &sent(vec![vec![ana(), second]])).await, Err(StoreError::TooOld), "{differs}");
+    }
+    for groups in [
+        vec![vec![ana()], vec![one("10/1m", "bob")]],
+        vec![vec![one("10/1m", "bob"), ana()]],
+        vec![vec![ana()]],
+        vec![vec![ana(), one("10/1m", "bob"), ana()]],
+    ] {
+        assert_eq!(send(home, &sent(groups)).await, Err(StoreError::TooOld), "groups");
+    }
+    for key in ["ana", "bob"] {
+        assert_eq!(remaining(home, name, one("10/1m", key)).await, 9, "{key} was charged once");
+    }
+    let otherwise = Batch { wait_ms: Some(5_000), states: true, ..first };
+    let again = send(home, &otherwise).await.expect("the same takes");
+    assert_eq!(again.groups[0].takes, answered.groups[0].takes, "how it is asked for is no matter");
+    // Another batch under a sequence of its own, whose burst differs only.
+    send(home, &sent_by(7, 1, 6, batch(name, vec![vec![bucket(5)]]))).await.expect("an answer");
+    let other = sent_by(7, 1, 6, batch(name, vec![vec![bucket(6)]]));
+    assert_eq!(send(home, &other).await, Err(StoreError::TooOld), "burst");
 }
 
 pub(crate) async fn a_sequence_that_fell_out_is_refused(home: &impl Home) {
@@ -338,6 +374,31 @@ pub(crate) async fn states_of_a_refused_group_are_as_they_stood(home: &impl Home
         assert_eq!(refused.groups[0].states, [expected.clone(), expected.clone(), None], "{limit}");
         assert_eq!(refused.groups[1].states, [expected], "{limit}: alone");
     }
+}
+
+pub(crate) async fn states_are_told_up_to_so_many_bytes(home: &impl Home) {
+    let name = "states_are_told_up_to_so_many_bytes";
+    let log = || one(r#"{"requests": 1000, "per": "1h", "algorithm": "sliding_log"}"#, "ana");
+    // Each at a time of its own, so that the log is as long as it can be.
+    for _ in 0..1_000 {
+        home.advance_ms(300);
+        send(home, &batch(name, vec![vec![log()]])).await.expect("an answer");
+    }
+    let groups = (0..100).map(|_| vec![some(1, log()), some(1, log())]).collect();
+    let sent = with_states(sent_by(9, 1, 1, batch(name, groups)));
+    let first = send(home, &sent).await.expect("an answer");
+    let again = send(home, &sent).await.expect("an answer");
+    assert_eq!(first.groups, again.groups, "a retry too");
+    let states: Vec<_> = first.groups.iter().flat_map(|group| &group.states).collect();
+    assert_eq!(states.len(), 200);
+    let bytes = |state: &State| 1 + state.contents().len();
+    let told: Vec<usize> = states.iter().map_while(|state| state.as_ref().map(bytes)).collect();
+    assert!(
+        states[told.len()..].iter().all(|state| state.is_none()),
+        "none after the first that had no room"
+    );
+    let total: usize = told.iter().sum();
+    assert!(told[0] > 2_000 && total <= STATES_BYTES_MAX && total + told[0] > STATES_BYTES_MAX, "{told:?}");
 }
 
 pub(crate) async fn states_of_a_retry_are_as_they_are_now(home: &impl Home) {

@@ -10,6 +10,7 @@ use tidegate_config::wire::{Act, Take};
 use tidegate_core::slot::{Contents, Entry, EntryId, Placed, Slot};
 use tidegate_core::{Manner, Moment, Outcome, Retry, State, Take as CoreTake, Timestamp};
 
+use super::states_room::StatesRoom;
 use super::table::{AnySlot, Counts, Locked, Place};
 
 /// A take and where its counter is.
@@ -77,9 +78,10 @@ fn failed(asked: &[Asked<'_>], judged: &[Judged], locked: &mut Locked<'_>) -> Ve
     takes.collect()
 }
 
-/// What the next take of each counter would start from.
+/// What the next take of each counter would start from; no more than one answer could tell in any case.
 pub(super) fn states(asked: &[Asked<'_>], locked: &mut Locked<'_>) -> Vec<Option<State>> {
-    asked.iter().map(|asked| asked.find(locked).state).collect()
+    let mut room = StatesRoom::default();
+    asked.iter().map(|asked| asked.find(locked).state.and_then(|state| room.take(state))).collect()
 }
 
 fn count(counter: &AtomicU64) {

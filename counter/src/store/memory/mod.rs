@@ -8,6 +8,7 @@ mod clock;
 mod group;
 mod proxies;
 mod senders;
+mod states_room;
 mod table;
 
 use std::fmt::Write;
@@ -23,6 +24,7 @@ pub use table::{LARGE_KEYS_DEFAULT, LARGE_KEYS_MAX, MAX_KEYS_DEFAULT, MAX_KEYS_M
 use super::{Answered, Store, StoreError};
 use proxies::Proxies;
 use senders::{Recalled, Senders};
+use states_room::StatesRoom;
 use table::Table;
 
 /// How large a [`MemoryStore`] is.
@@ -90,7 +92,8 @@ impl<C: Clock> MemoryStore<C> {
             return Ok(Answered { groups: self.judge(batch, now), ..answered });
         };
         let proxies = self.proxies.see(&batch.namespace, sender.proxy, now);
-        self.senders.once(&batch.namespace, sender, now, |recalled| match recalled {
+        let fingerprint = batch.fingerprint();
+        self.senders.once(&batch.namespace, sender, fingerprint, now, |recalled| match recalled {
             Recalled { now_ms, groups: Some(groups) } => {
                 Ok(Answered { now_ms, groups: self.again(batch, groups, now)?, ..answered(proxies) })
             }
@@ -102,7 +105,12 @@ impl<C: Clock> MemoryStore<C> {
 
     fn judge(&self, batch: &Batch<'_>, now: Timestamp) -> Vec<GroupAnswer> {
         let subjects = &mut self.table.subjects(batch);
-        let judge = |group| self.table.judge(group, subjects, now, batch.states);
+        let mut room = StatesRoom::default();
+        let judge = |group| {
+            let mut answer = self.table.judge(group, subjects, now, batch.states);
+            room.fit(&mut answer.states);
+            answer
+        };
         batch.groups.iter().map(judge).collect()
     }
 
@@ -120,8 +128,10 @@ impl<C: Clock> MemoryStore<C> {
         }
         if batch.states {
             let subjects = &mut self.table.subjects(batch);
+            let mut room = StatesRoom::default();
             for (group, answer) in batch.groups.iter().zip(&mut groups) {
                 answer.states = self.table.states(group, subjects, now);
+                room.fit(&mut answer.states);
             }
         }
         Ok(groups)

@@ -11,8 +11,9 @@ use crate::store::{Answered, StoreError};
 
 /// The most senders that are remembered at once: VMs of all proxies that sent a batch within a minute.
 pub(super) const SENDERS_MAX: usize = 16_384;
-/// The most bytes of answers that are kept for one sender; the latest is kept in any case. So all senders together
-/// take at most about 300 MB, and a fleet that asks for few takes at a time far less.
+/// The most bytes of answers that are kept for one sender; the latest is kept in any case, and has at most 35 kB. So all
+/// senders together take at most about 300 MB, or 600 MB if all send batches as large as can be; a fleet that asks for
+/// few takes at a time takes far less.
 const ANSWERS_BYTES_MAX: usize = 16 * 1024;
 /// How often senders that were not heard of for long are forgotten.
 const SWEEP_MS: u64 = 10_000;
@@ -43,6 +44,8 @@ struct Ring {
 #[derive(Clone, Default)]
 struct Remembered {
     sequence: u64,
+    /// Of the batch.
+    fingerprint: u64,
     at_ms: u64,
     /// The groups of the answer, without states; empty if nothing is remembered here, or no longer.
     answer: Box<[u8]>,
@@ -66,6 +69,7 @@ impl Senders {
         &self,
         namespace: &str,
         sender: Sender,
+        fingerprint: u64,
         now: Timestamp,
         apply: impl FnOnce(Recalled) -> Result<Answered, StoreError>,
     ) -> Result<Answered, StoreError> {
@@ -77,18 +81,33 @@ impl Senders {
         let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
         self.sweep(&mut shard, now_ms);
         let key = (namespace.into(), sender.proxy, sender.vm);
-        if !shard.rings.contains_key(&key) && self.count.fetch_add(1, Relaxed) >= SENDERS_MAX {
-            self.count.fetch_sub(1, Relaxed);
+        if !shard.rings.contains_key(&key) && !self.enter(now_ms) {
             let why = format!("{SENDERS_MAX} senders are remembered already, the most that can be");
             return Err(StoreError::Full(why));
         }
         let ring = shard.rings.entry(key).or_insert_with(Ring::new);
-        if let Some(recalled) = ring.recall(sender.sequence, now_ms)? {
+        if let Some(recalled) = ring.recall(sender.sequence, fingerprint, now_ms)? {
             return apply(recalled);
         }
         let answered = apply(Recalled { now_ms, groups: None })?;
-        ring.remember(sender.sequence, now_ms, &answered);
+        ring.remember(sender.sequence, fingerprint, now_ms, &answered);
         Ok(answered)
+    }
+
+    /// Counts one more sender, if there is room, or can be made among those of shards that nobody has asked for long.
+    fn enter(&self, now_ms: u64) -> bool {
+        let has_room = || {
+            self.count
+                .fetch_update(Relaxed, Relaxed, |count| Some(count + 1).filter(|count| *count <= SENDERS_MAX))
+        };
+        if has_room().is_ok() {
+            return true;
+        }
+        // One that is locked is being asked, and swept by whoever does: the caller's own too.
+        for mut shard in self.shards.iter().filter_map(|shard| shard.try_lock().ok()) {
+            self.sweep(&mut shard, now_ms);
+        }
+        has_room().is_ok()
     }
 
     fn sweep(&self, shard: &mut Shard, now_ms: u64) {
@@ -114,13 +133,18 @@ impl Ring {
     }
 
     /// What is known of a sequence: nothing, its answer, or that it is too old to know.
-    fn recall(&mut self, sequence: u64, now_ms: u64) -> Result<Option<Recalled>, StoreError> {
+    fn recall(
+        &mut self,
+        sequence: u64,
+        fingerprint: u64,
+        now_ms: u64,
+    ) -> Result<Option<Recalled>, StoreError> {
         let place = self.place(sequence);
         let is_known = place.at_ms > 0 && now_ms.saturating_sub(place.at_ms) < REMEMBERED_MS;
         if !is_known || place.sequence < sequence {
             return Ok(None);
         }
-        if place.sequence > sequence || place.answer.is_empty() {
+        if place.sequence > sequence || place.fingerprint != fingerprint || place.answer.is_empty() {
             return Err(StoreError::TooOld);
         }
         match Answer::from_postcard(&place.answer) {
@@ -129,7 +153,7 @@ impl Ring {
         }
     }
 
-    fn remember(&mut self, sequence: u64, now_ms: u64, answered: &Answered) {
+    fn remember(&mut self, sequence: u64, fingerprint: u64, now_ms: u64, answered: &Answered) {
         let mut answer = answered.clone().with_rules_off(Vec::new());
         for group in &mut answer.groups {
             // They may be long, and a retry wants them as they are then.
@@ -139,7 +163,7 @@ impl Ring {
         self.last_ms = now_ms;
         self.bytes += answer.len();
         let place = self.place(sequence);
-        let gone = std::mem::replace(place, Remembered { sequence, at_ms: now_ms, answer });
+        let gone = std::mem::replace(place, Remembered { sequence, fingerprint, at_ms: now_ms, answer });
         self.bytes -= gone.answer.len();
         while self.bytes > ANSWERS_BYTES_MAX {
             let others = self.places.iter_mut().filter(|place| place.sequence != sequence);

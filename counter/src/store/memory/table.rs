@@ -16,9 +16,9 @@ use super::group::{self, Asked};
 
 /// The fewest counters that a table has room for.
 pub const MAX_KEYS_MIN: usize = SHARDS * ENTRIES;
-/// The most: about 34 GB.
+/// The most: about 42 GB.
 pub const MAX_KEYS_MAX: usize = 1_000_000_000;
-/// Room for as many counters if nobody says otherwise: about 34 MB.
+/// Room for as many counters if nobody says otherwise: about 42 MB.
 pub const MAX_KEYS_DEFAULT: usize = 1_000_000;
 /// The most counters with large states.
 pub const LARGE_KEYS_MAX: usize = 1_000_000;

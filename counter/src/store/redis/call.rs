@@ -94,6 +94,7 @@ impl Caller {
         let place = batch.sender.map(|sender| sender.sequence % SEQUENCES_KEPT);
         put::<1>(&mut packed, place.unwrap_or(NO_SENDER.into()));
         put::<7>(&mut packed, batch.sender.map_or(0, |sender| sender.sequence));
+        put::<8>(&mut packed, batch.sender.map_or(0, |_| batch.fingerprint()));
         packed.push(batch.states.into());
         packed.extend(uses(batch));
         for group in &batch.groups {

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use tidegate_config::wire::REMEMBERED_MS;
+use tidegate_config::wire::{REMEMBERED_MS, STATES_BYTES_MAX};
 use tidegate_core::{BUCKET_UNITS_MAX, BUCKETS_MAX, DAY_MS, REQUESTS_MAX, SMALL_STATE_BYTES};
 
 /// The place in the ring of a batch without a sender.
@@ -53,6 +53,7 @@ fn number(word: &str) -> Option<String> {
         "SLIDING_BUCKETS" => SLIDING_BUCKETS.into(),
         "NO_SENDER" => NO_SENDER.into(),
         "REMEMBERED_MS" => REMEMBERED_MS,
+        "STATES_BYTES_MAX" => STATES_BYTES_MAX as u64,
         "EPOCH_MS" => EPOCH_MS,
         "DAY_MS" => DAY_MS,
         "REQUESTS_MAX" => REQUESTS_MAX,

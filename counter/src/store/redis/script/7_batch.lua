@@ -15,19 +15,27 @@ if not_after > 0 and now > not_after then
 end
 
 -- If the batch asks for them: states of all groups so far, and the counters of the group at hand.
-local told, counters
+local told, counters, tell
 if tells_states == 1 then
   told, counters = {}, {}
+  local room = STATES_BYTES_MAX
+  tell = function(state)
+    room = room - #state
+    told[#told + 1] = room >= 0 and state or ''
+  end
 end
 
 local ring = field ~= NO_SENDER and KEYS[#KEYS]
 if ring then
   local remembered = redis.call('HGET', ring, field)
   if remembered then
-    local its_sequence, applied_at = unpack_bytes('<I7I6', remembered)
+    local its_sequence, its_fingerprint, applied_at = unpack_bytes('<I7c8I6', remembered)
     if now - applied_at < REMEMBERED_MS then
       if its_sequence == sequence then
-        local answer = 'A' .. (redis.call('GET', KEYS[1]) or new_epoch) .. remembered:sub(8)
+        if its_fingerprint ~= fingerprint then
+          return pack('<c1I6', 'O', now)
+        end
+        local answer = 'A' .. (redis.call('GET', KEYS[1]) or new_epoch) .. remembered:sub(16)
         if not told then
           return answer
         end
@@ -35,7 +43,7 @@ if ring then
         local states = redis.call('MGET', unpack(KEYS, 1, #KEYS - 1))
         while position <= #input do
           local its_act, algorithm, counter = unpack_bytes('<BBI2', input, position + 2)
-          told[#told + 1] = states[counter] or ''
+          tell(states[counter] or '')
           position = position + 26 + (algorithm == TOKEN_BUCKET and 12 or algorithm == SLIDING_BUCKETS and 1 or 0)
             + (its_act == REFUND and 7 or 0)
         end
@@ -164,7 +172,7 @@ while position <= length do
     else
       if told then
         for i = 1, index do
-          told[#told + 1] = states[counters[i]] or ''
+          tell(states[counters[i]] or '')
         end
       end
       first, first_answer, failed, looking = position, answered, false, false
@@ -184,7 +192,7 @@ for i = 1, write_count do
   end
 end
 if ring then
-  redis.call('HSET', ring, field, pack('<I7', sequence) .. answer)
+  redis.call('HSET', ring, field, pack('<I7c8', sequence, fingerprint) .. answer)
   redis.call('PEXPIRE', ring, REMEMBERED_MS + slack)
 end
 if begins_epoch then
