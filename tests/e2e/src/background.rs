@@ -25,6 +25,8 @@ pub struct Background {
 pub struct Tally {
     /// How often each status was seen.
     pub statuses: BTreeMap<u16, usize>,
+    /// How many were let through, by path.
+    pub admitted: BTreeMap<String, usize>,
     /// Requests without an answer.
     pub failures: Vec<String>,
 }
@@ -43,8 +45,13 @@ impl Background {
             tasks.spawn(async move {
                 let mut tally = Tally::default();
                 while !stop.load(Ordering::Relaxed) {
-                    match http::send(to, make(sent.fetch_add(1, Ordering::Relaxed))).await {
-                        Ok(reply) => *tally.statuses.entry(reply.status).or_default() += 1,
+                    let request = make(sent.fetch_add(1, Ordering::Relaxed));
+                    let path = request.uri().path().to_owned();
+                    match http::send(to, request).await {
+                        Ok(reply) => {
+                            *tally.statuses.entry(reply.status).or_default() += 1;
+                            *tally.admitted.entry(path).or_default() += usize::from(reply.status == 200);
+                        }
                         Err(fault) => tally.failures.push(fault.to_string()),
                     }
                 }
@@ -52,6 +59,11 @@ impl Background {
             });
         }
         Self { clients: tasks, stop, sent }
+    }
+
+    /// How many were sent so far.
+    pub fn sent(&self) -> usize {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// Waits until so many more were sent.
@@ -70,16 +82,24 @@ impl Background {
         let mut all = Tally::default();
         while let Some(tally) = self.clients.join_next().await {
             let tally = tally.context("a client panicked")?;
-            for (status, count) in tally.statuses {
-                *all.statuses.entry(status).or_default() += count;
-            }
-            all.failures.extend(tally.failures);
+            all.add(tally);
         }
         Ok(all)
     }
 }
 
 impl Tally {
+    /// Adds what became of others.
+    pub fn add(&mut self, other: Self) {
+        for (status, count) in other.statuses {
+            *self.statuses.entry(status).or_default() += count;
+        }
+        for (path, count) in other.admitted {
+            *self.admitted.entry(path).or_default() += count;
+        }
+        self.failures.extend(other.failures);
+    }
+
     /// How many answers had this status.
     pub fn count(&self, status: u16) -> usize {
         self.statuses.get(&status).copied().unwrap_or(0)

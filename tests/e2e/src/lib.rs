@@ -22,6 +22,7 @@ pub mod redis;
 pub mod relay;
 pub mod repository;
 pub mod setup;
+pub mod standing;
 pub mod stats;
 pub mod upstream;
 pub mod waiting;

@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tidegate_config::wire::{Act, Answer, Batch, Sender};
+use tidegate_config::{RuleLimit, WhenFull};
 use tidegate_core::Manner;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -45,6 +46,8 @@ pub enum Script {
 pub struct Call {
     /// When it came.
     pub at: Instant,
+    /// The fleet that it is about.
+    pub namespace: String,
     /// Who sent it.
     pub sender: Option<Sender>,
     /// How many groups it had.
@@ -62,8 +65,12 @@ pub struct Call {
 pub struct Take {
     /// The rule's name.
     pub rule: String,
+    /// The limit, as it travels.
+    pub limit: RuleLimit,
     /// The key, as it travels.
     pub key: Vec<u8>,
+    /// Where it begins in a full store.
+    pub when_full: WhenFull,
     /// What was asked.
     pub manner: Ask,
     /// How much was asked for, or given back.
@@ -214,7 +221,9 @@ impl Inner {
         let batch = Batch::from_postcard(body).map_err(|_| NoAnswer)?;
         let takes = batch.groups.iter().flat_map(|group| &group.takes).map(|take| Take {
             rule: take.rule.clone().into_owned(),
+            limit: take.limit,
             key: take.key.to_vec(),
+            when_full: take.when_full,
             manner: match take.act {
                 Act::Take(Manner::All) => Ask::All,
                 Act::Take(Manner::Some) => Ask::Some,
@@ -226,6 +235,7 @@ impl Inner {
         });
         let call = Call {
             at: Instant::now(),
+            namespace: batch.namespace.clone().into_owned(),
             sender: batch.sender,
             groups: batch.groups.len(),
             takes: takes.collect(),

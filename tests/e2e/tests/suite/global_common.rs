@@ -29,6 +29,18 @@ pub(crate) fn exact() -> Value {
     json!({ "mode": "exact" })
 }
 
+/// A rule that no test is about, for [`all_know_each_other`].
+pub(crate) fn warm() -> Value {
+    global("warm", "/warm", 100_000, exact())
+}
+
+/// Every worker has an answer of the counter that names all proxies. For fleets with [`warm`].
+pub(crate) async fn all_know_each_other(envoys: &[Envoy]) {
+    for _ in 0..2 {
+        admitted_together(envoys, 16, 64, "/warm", "warm").await;
+    }
+}
+
 /// So many Envoys with a counter in memory.
 pub(crate) async fn in_memory(config: Value, proxies: usize) -> (Fleet, Counter) {
     let counter = Counter::in_memory().await.unwrap();

@@ -1,18 +1,15 @@
-//! The counter dies, its Redis dies, a proxy is cut off, answers are lost: no request fails for it, what the fault
-//! table promises holds, and afterwards the books are right again: all that was admitted is counted, once.
+//! The counter dies, a proxy is cut off, answers are lost: each proxy admits just what the fault table promises, and
+//! afterwards the books are right again: all that was admitted is counted, once. All modes under load through such faults:
+//! `global_outages.rs`.
 //!
 //! Each test knows that its fault happened by the requests that were decided without the counter.
 
 use serde_json::{Value, json};
-use tidegate_e2e::relay::Call;
-use tidegate_e2e::{
-    Background, Counter, Envoy, Fault, Fleet, Ledger, Redis, Relay, Script, Setup, Way, poll,
-};
+use tidegate_e2e::{Fault, Ledger, Relay, Script, Way, poll};
 
-use crate::common::keyed;
 use crate::global_common::{
-    HURRIED, admitted_by, admitted_together, assert_all_healthy, config, exact, global, linked,
-    metric_is_at_least, relayed, start_fleet,
+    HURRIED, admitted_by, admitted_together, all_know_each_other, assert_all_healthy, config, exact, global,
+    linked, metric_is_at_least, relayed, warm,
 };
 
 const LIMIT: usize = 400;
@@ -38,7 +35,7 @@ async fn a_counter_that_dies_and_comes_back_is_told_what_passed_meanwhile() {
     assert_eq!(some, [25, 25], "less than their shares");
 
     counter.restart().await.unwrap();
-    charged_since(&[&relay], from, LIMIT + 50).await;
+    charged_since(&relay, from, LIMIT + 50).await;
     assert_eq!(admitted_together(envoys, 8, 50, "/limited", "ana").await, 0, "the shares were all of it");
     assert_eq!(
         admitted_together(envoys, 16, LIMIT, "/limited", "ben").await,
@@ -50,60 +47,6 @@ async fn a_counter_that_dies_and_comes_back_is_told_what_passed_meanwhile() {
         assert_eq!(envoy.metric("tidegate_reports_dropped").await.unwrap(), 0);
     }
     assert_all_healthy(envoys).await;
-}
-
-/// Invariant: under load throughout, every request gets 200 or 429, every one that was let through is charged to one
-/// life of the counter or the other, and the fleet is over by at most what was forgotten and the shares.
-#[tokio::test]
-async fn a_counter_that_dies_under_load_fails_no_request() {
-    let (fleet, relay, mut counter) = relayed(limits(&exact()), 2).await;
-    all_know_each_other(fleet.envoys()).await;
-    let from = relay.call_count();
-    let load = Load::start(&fleet);
-    load.goes_on(50).await;
-    counter.kill().unwrap();
-    all_fell_back(fleet.envoys(), 20).await;
-    counter.restart().await.unwrap();
-    load.goes_on(2 * LIMIT).await;
-    let admitted = load.stop().await;
-    books_agree(&[&relay], from, admitted).await;
-    let forgotten = charged_before_the_last(&relay.calls_from(from));
-    println!("the counter died under load: {admitted} of {LIMIT} admitted, {forgotten} forgotten");
-    assert!(admitted <= forgotten + 2 * LIMIT, "{admitted} with {forgotten} forgotten");
-    assert_eq!(admitted_together(fleet.envoys(), 8, 50, "/limited", "ana").await, 0);
-    assert_all_healthy(fleet.envoys()).await;
-}
-
-/// Invariant: the same for the Redis of two counters.
-#[tokio::test]
-async fn a_redis_that_dies_under_load_fails_no_request() {
-    let mut redis = Redis::start().await.unwrap();
-    let counters = [Counter::on(&redis).await.unwrap(), Counter::on(&redis).await.unwrap()];
-    let relays =
-        [Relay::to(counters[0].address()).await.unwrap(), Relay::to(counters[1].address()).await.unwrap()];
-    let addresses = [relays[0].address(), relays[1].address()];
-    let fleet = start_fleet(&Setup::global(limits(&exact())).counters(&addresses), 2).await;
-    all_know_each_other(fleet.envoys()).await;
-    let load = Load::start(&fleet);
-    load.goes_on(50).await;
-    redis.kill().unwrap();
-    all_fell_back(fleet.envoys(), 20).await;
-    redis.restart().await.unwrap();
-    load.goes_on(2 * LIMIT).await;
-    let admitted = load.stop().await;
-    books_agree(&[&relays[0], &relays[1]], 0, admitted).await;
-    println!("Redis died under load: {admitted} of {LIMIT} admitted");
-    // What was forgotten is at most the limit, and so are the shares.
-    assert!(admitted <= 3 * LIMIT, "{admitted}");
-    poll::until("no more to be admitted", async || {
-        match admitted_together(fleet.envoys(), 8, 50, "/limited", "ana").await {
-            0 => Ok(()),
-            more => Err(Fault::new(format!("{more} more"))),
-        }
-    })
-    .await
-    .unwrap();
-    assert_all_healthy(fleet.envoys()).await;
 }
 
 /// Invariant: a proxy that is cut off admits at most its share, the other goes on; when it is back, the fleet has
@@ -122,7 +65,7 @@ async fn a_proxy_that_was_cut_off_tells_what_it_admitted() {
         metric_is_at_least(&envoys[0], "tidegate_fallbacks", before + 40).await;
         admitted += 80;
         links[0].set(Way::Open);
-        charged_since(&[&relay], 0, admitted).await;
+        charged_since(&relay, 0, admitted).await;
     }
     assert!(links[0].cuts() > 0);
     assert_eq!(envoys[1].metric("tidegate_fallbacks").await.unwrap(), 0, "the other proxy noticed nothing");
@@ -157,7 +100,7 @@ async fn answers_that_are_lost_count_once() {
         admitted += admitted_together(envoys, 8, 15, "/limited", "ana").await;
         assert!(relay.call_count() > before, "round {round}: some answers should have been lost");
         relay.set(Script::Pass);
-        charged_since(&[&relay], 0, admitted).await;
+        charged_since(&relay, 0, admitted).await;
     }
     assert_eq!(admitted, 150, "all of them below the share");
     admitted += admitted_together(envoys, 16, LIMIT, "/limited", "ana").await;
@@ -209,80 +152,17 @@ async fn lease_with_closed_is_never_over() {
 }
 
 fn limits(how: &Value) -> Value {
-    config(
-        HURRIED,
-        &[global("limited", "/limited", LIMIT, how.clone()), global("warm", "/warm", 100_000, exact())],
-    )
-}
-
-/// Load on every proxy, on one key.
-struct Load(Vec<Background>);
-
-impl Load {
-    fn start(fleet: &Fleet) -> Self {
-        let start = |address| Background::start(address, 2, |_| keyed("/limited", "ana"));
-        Self(fleet.addresses().into_iter().map(start).collect())
-    }
-
-    async fn goes_on(&self, more: usize) {
-        for load in &self.0 {
-            load.goes_on(more).await.unwrap();
-        }
-    }
-
-    /// How many were let through; all others were denied, and none failed.
-    async fn stop(self) -> usize {
-        let mut admitted = 0;
-        for load in self.0 {
-            let tally = load.stop().await.unwrap();
-            assert!(tally.failures.is_empty(), "{tally:?}");
-            assert_eq!(
-                tally.statuses.values().sum::<usize>(),
-                tally.count(200) + tally.count(429),
-                "{tally:?}"
-            );
-            admitted += tally.count(200);
-        }
-        admitted
-    }
-}
-
-/// Every worker has an answer of the counter that names all proxies.
-async fn all_know_each_other(envoys: &[Envoy]) {
-    for _ in 0..2 {
-        admitted_together(envoys, 16, 64, "/warm", "warm").await;
-    }
-}
-
-async fn all_fell_back(envoys: &[Envoy], times: u64) {
-    for envoy in envoys {
-        metric_is_at_least(envoy, "tidegate_fallbacks", times).await;
-    }
-}
-
-fn calls_since(relays: &[&Relay], from: usize) -> Vec<Call> {
-    relays.iter().flat_map(|relay| relay.calls_from(from)).collect()
+    config(HURRIED, &[global("limited", "/limited", LIMIT, how.clone()), warm()])
 }
 
 /// Waits until so much stands charged by the calls since then, and no more than that.
-async fn charged_since(relays: &[&Relay], from: usize, count: usize) {
+async fn charged_since(relay: &Relay, from: usize, count: usize) {
     poll::until(&format!("{count} to stand charged"), async || {
-        match Ledger::of(&calls_since(relays, from), "limited", None) {
+        match Ledger::of(&relay.calls_from(from), "limited", None) {
             ledger if ledger.charged() == count as u64 => Ok(()),
             ledger => Err(Fault::new(format!("{ledger:?}"))),
         }
     })
     .await
     .unwrap();
-}
-
-async fn books_agree(relays: &[&Relay], from: usize, admitted: usize) {
-    charged_since(relays, from, admitted).await;
-}
-
-/// What stood charged in lives of the counter before its last.
-fn charged_before_the_last(calls: &[Call]) -> usize {
-    let last = calls.iter().rev().find_map(|call| call.epoch).expect("an answer");
-    let all = Ledger::of(calls, "limited", None).charged();
-    usize::try_from(all - Ledger::of(calls, "limited", Some(last)).charged()).expect("a number of this size")
 }

@@ -59,6 +59,8 @@ mod global_faults;
 mod global_harness;
 mod global_lease;
 mod global_mixed;
+mod global_modes;
+mod global_outages;
 mod global_sync;
 mod global_waiting;
 mod guides;
