@@ -46,6 +46,23 @@ async fn with_ten_percent_the_fleet_admits_so_much_more_at_most() {
     assert_all_healthy(fleet.envoys()).await;
 }
 
+/// Who finds nothing granted does not wait where the config says so. What is granted comes from the tick.
+#[tokio::test]
+async fn where_nothing_is_granted_a_request_may_be_denied_at_once() {
+    let how = json!({ "mode": "lease", "when_empty": "deny" });
+    let (fleet, relay, _counter) = relayed(config(PATIENT, &[global("leased", "/", LIMIT, how)]), 2).await;
+    relay.set(Script::Hold);
+    let admitted = admitted_together(fleet.envoys(), CONNECTIONS_EACH, 40, "/", "ana").await;
+    assert_eq!(admitted, 0, "nobody waits, and nobody is let through");
+    relay.set(Script::Pass);
+    let admitted = saturate(fleet.envoys(), "ana", (LIMIT * 99).div_ceil(100), LIMIT).await;
+    println!("lease that denies at once: {admitted} of {LIMIT}");
+    let ledger = Ledger::of(&relay.calls(), "leased", None);
+    assert_eq!((ledger.all, ledger.force), (0, 0), "no request was asked about: {ledger:?}");
+    assert_never_fell_back(fleet.envoys()).await;
+    assert_all_healthy(fleet.envoys()).await;
+}
+
 fn limits(overshoot: &str) -> Value {
     let how = json!({ "mode": "lease", "overshoot": overshoot });
     config(PATIENT, &[global("leased", "/", LIMIT, how)])

@@ -70,22 +70,31 @@ async fn two_rules_of_the_fleet_are_charged_together_or_not_at_all() {
     assert_all_healthy(fleet.envoys()).await;
 }
 
-/// Rules that are switched off at the counter stop in every worker of every proxy, and come back with their counts.
+/// Rules of each mode that are switched off at the counter stop in every worker of every proxy, and come back with their
+/// counts.
 #[tokio::test]
 async fn a_rule_that_the_counter_switches_off_stops_everywhere() {
-    let rules = [global("switched", "/switched", 10, exact()), global("other", "/other", 10, exact())];
+    let switched = [("/exact", "exact"), ("/lease", "lease"), ("/sync", "sync")];
+    let mut rules = switched.map(|(path, mode)| global(mode, path, 10, json!({ "mode": mode }))).to_vec();
+    rules.push(global("other", "/other", 10, exact()));
     let (fleet, counter) = in_memory(config(PATIENT, &rules), 2).await;
-    for path in ["/switched", "/other"] {
-        assert_eq!(admitted_together(fleet.envoys(), 8, 20, path, "ana").await, 10);
+    for path in ["/exact", "/lease", "/sync", "/other"] {
+        for envoy in fleet.envoys() {
+            all_answer(envoy, path, 429).await;
+        }
     }
-    counter.switch_off(&["switched"]).unwrap();
+    counter.switch_off(&switched.map(|(_, rule)| rule)).unwrap();
     for envoy in fleet.envoys() {
-        all_answer(envoy, "/switched", 200).await;
+        for (path, _) in switched {
+            all_answer(envoy, path, 200).await;
+        }
         assert_eq!(all_of(envoy, "/other").await, 429, "the other rule stands");
     }
     counter.switch_off(&[]).unwrap();
     for envoy in fleet.envoys() {
-        all_answer(envoy, "/switched", 429).await;
+        for (path, _) in switched {
+            all_answer(envoy, path, 429).await;
+        }
     }
     assert_never_fell_back(fleet.envoys()).await;
     assert_all_healthy(fleet.envoys()).await;
