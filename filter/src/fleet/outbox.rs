@@ -4,10 +4,11 @@
 use crate::ask::{Ask, Judged};
 use crate::clock::Clock;
 use crate::metrics::{Metric, Metrics};
+use crate::rules::CountedLimit;
 use core::num::NonZeroU64;
 use std::collections::{BTreeMap, VecDeque};
 use tidegate_config::LIMITS_MAX;
-use tidegate_core::{Take, Timestamp};
+use tidegate_core::{Algorithm, Take, Timestamp};
 
 /// Keys that a VM reports about at once. Beyond that a report is dropped and counted.
 const REPORTS_MAX: usize = 4_096;
@@ -54,10 +55,15 @@ impl Outbox {
         metrics: &mut Metrics,
     ) {
         let now = clock.monotonic;
-        let windows_ms = ask.limits().iter().map(|counted| counted.limit.window_ms()).max().unwrap_or(0);
+        // A bucket that is full again here is not full at the counter, where others take from it too.
+        let lasts = |counted: &&CountedLimit| {
+            judged.is_none() || matches!(counted.limit.algorithm(), Algorithm::TokenBucket { .. })
+        };
+        let windows_ms = ask.limits().iter().filter(lasts).map(|counted| counted.limit.window_ms()).max();
+        let lasts_until = Timestamp::from_ms(now.ms().saturating_add(windows_ms.unwrap_or(0)));
         let (receipts, ends) = match judged {
-            Some(judged) => (judged.receipts(), judged.ends(now)),
-            None => ([0; LIMITS_MAX], Timestamp::from_ms(now.ms().saturating_add(windows_ms))),
+            Some(judged) => (judged.receipts(), judged.ends(now).max(lasts_until)),
+            None => ([0; LIMITS_MAX], lasts_until),
         };
         let report = Report { ask: ask.with(Take::force(ask.take.amount)), receipts, due, ends };
         self.keep(report, metrics);

@@ -147,7 +147,7 @@ impl Fleet {
             }
             if *act == Act::Take(Manner::Force) {
                 if is_new && *is_first {
-                    counter.admissions.report(vm, *n, first, now_ms);
+                    counter.admissions.report(vm, *n, (first, now_ms), judged.limit.0);
                 }
                 acknowledged.push((party, first));
             }

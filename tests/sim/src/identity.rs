@@ -70,7 +70,7 @@ pub(crate) fn shift(rule: &str, key: &[u8]) -> u64 {
 
 /// The same for one limit, as far as it is shifted at all.
 pub(crate) fn shift_of(limit: &Limit, rule: &str, key: &[u8]) -> u64 {
-    if limit.is_clock_aligned { 0 } else { shift(rule, key) % limit.window_ms }
+    if limit.begins_by_clock() { 0 } else { shift(rule, key) % limit.window_ms }
 }
 
 /// What the counter knows a key by.

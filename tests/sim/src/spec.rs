@@ -67,6 +67,16 @@ impl Limit {
         matches!(self.algorithm, Algorithm::FixedWindow | Algorithm::SlidingWindow)
     }
 
+    /// Whether it has windows or sub-windows that begin somewhere.
+    const fn has_grid(&self) -> bool {
+        self.counts_in_windows() || matches!(self.algorithm, Algorithm::SlidingBuckets)
+    }
+
+    /// Whether its windows are the same for all keys; a config says so only of those that it has.
+    pub(crate) const fn begins_by_clock(&self) -> bool {
+        self.is_clock_aligned && self.has_grid()
+    }
+
     /// Whether its states do not fit a small slot.
     const fn is_large(&self) -> bool {
         matches!(self.algorithm, Algorithm::SlidingLog | Algorithm::SlidingBuckets)
@@ -106,7 +116,7 @@ impl Limit {
         if self.algorithm == Algorithm::SlidingBuckets {
             limit["buckets"] = json!(self.buckets);
         }
-        if self.counts_in_windows() || self.algorithm == Algorithm::SlidingBuckets {
+        if self.has_grid() {
             limit["align"] = json!(if self.is_clock_aligned { "clock" } else { "key" });
         }
         limit

@@ -58,10 +58,16 @@ impl Admissions {
     }
 
     /// The counter hears of so much that a VM has admitted: of the oldest.
-    pub(crate) fn report(&mut self, vm: (usize, u64), n: u64, batch: u64, now_ms: u64) {
+    pub(crate) fn report(&mut self, vm: (usize, u64), n: u64, (batch, now_ms): (u64, u64), lasts_ms: u64) {
+        // What could not be told for so long is forgotten by whoever had to tell it.
+        let is_forgotten = |one: &Admission| one.latest_ms + lasts_ms < now_ms;
+        let untold = self.all.iter_mut().filter(|one| one.vm == vm && one.reported.is_none());
+        untold.filter(|one| is_forgotten(one)).for_each(|one| one.is_excused = true);
         let credit = self.credits.entry(vm).or_default();
         *credit += n;
-        for one in self.all.iter_mut().filter(|one| one.vm == vm && one.reported.is_none()) {
+        for one in
+            self.all.iter_mut().filter(|one| one.vm == vm && one.reported.is_none() && !is_forgotten(one))
+        {
             let Some(rest) = credit.checked_sub(one.n) else { break };
             *credit = rest;
             one.reported = Some((batch, now_ms));

@@ -163,6 +163,20 @@ fn a_counter_that_forgets_gives_back_what_was_admitted_before_and_no_more() {
 }
 
 #[test]
+fn a_counter_that_forgets_gives_a_sync_its_limit_again_too() {
+    for flavour in FLAVOURS {
+        let mut scenario = fleet(flavour, minute(60), Global::sync(100, OnFailure::Share));
+        // 40 of 60 before the loss; what a proxy sees stays until the counter tells it of less.
+        everywhere(&mut scenario, 300, 40, 5_000);
+        scenario.planned.push((3_000 * MS, 0, Planned::CounterRestart { down_ns: 0 }));
+        everywhere(&mut scenario, 10_000, 300, 5_000);
+        let report = held(scenario);
+        // Those 40, the limit again, and what the others admit within an interval.
+        assert!((40 + 60..=40 + 60 + 60).contains(&report.admitted), "{}", report.summary);
+    }
+}
+
+#[test]
 fn without_the_counter_each_proxy_does_as_on_failure_says() {
     for flavour in FLAVOURS {
         // 60 for three: 20 each, 60 each, all, none.

@@ -58,3 +58,19 @@ fn a_proxy_that_is_restarted_twice_in_a_row_starts_once() {
         assert_eq!((report.admitted, report.over_max), (10, 0), "{}", report.summary);
     }
 }
+
+/// A bucket that is full again before the proxies report: the reports were forgotten, for the bucket was full here, and each
+/// proxy passed the whole rate by itself. At the counter, where all take from it, it is not full.
+#[test]
+fn a_bucket_that_fills_within_an_interval_holds_across_the_fleet_too() {
+    for flavour in [Flavour::Envoy, Flavour::Kong] {
+        let bucket = Limit::token_bucket(40, 1_000, 4);
+        let mut scenario = fleet(flavour, bucket, Global::sync(300, OnFailure::Share));
+        scenario.aftermath_ns = 1_000 * MS;
+        everywhere(&mut scenario, 1_000, 2_400, 5_000);
+        let report = held(scenario);
+        let admitted = report.admitted_between(3_000, 13_000);
+        println!("{flavour:?}: {admitted}");
+        assert!((360..=520).contains(&admitted), "{admitted}: {}", report.summary);
+    }
+}
