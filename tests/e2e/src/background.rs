@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::fault::Context;
 use crate::http::{self, Request};
@@ -37,6 +39,14 @@ impl Background {
     where
         F: Fn(usize) -> Request + Send + Sync + 'static,
     {
+        Self::paced(to, clients, Duration::ZERO, make)
+    }
+
+    /// The same, and each client leaves so much between two requests, or more: what was missed is not made up for.
+    pub fn paced<F>(to: SocketAddr, clients: usize, pause: Duration, make: F) -> Self
+    where
+        F: Fn(usize) -> Request + Send + Sync + 'static,
+    {
         let (make, stop, sent) =
             (Arc::new(make), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let mut tasks = JoinSet::new();
@@ -44,7 +54,14 @@ impl Background {
             let (make, stop, sent) = (Arc::clone(&make), Arc::clone(&stop), Arc::clone(&sent));
             tasks.spawn(async move {
                 let mut tally = Tally::default();
+                let mut pace = (!pause.is_zero()).then(|| interval(pause));
+                if let Some(pace) = &mut pace {
+                    pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                }
                 while !stop.load(Ordering::Relaxed) {
+                    if let Some(pace) = &mut pace {
+                        pace.tick().await;
+                    }
                     let request = make(sent.fetch_add(1, Ordering::Relaxed));
                     let path = request.uri().path().to_owned();
                     match http::send(to, request).await {

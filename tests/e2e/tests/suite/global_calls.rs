@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tidegate_e2e::relay::Call;
 use tidegate_e2e::{Background, Fault, Ledger, Relay, load, poll};
 
-use crate::common::{admitted, keyed};
+use crate::common::{admitted, keyed, rule};
 use crate::global_common::{
     PATIENT, assert_all_healthy, assert_never_fell_back, config, exact, global, relayed,
 };
@@ -24,6 +24,50 @@ async fn lease_calls_once_for_each_tick_and_vm_at_most() {
 #[tokio::test]
 async fn sync_calls_once_for_each_interval_and_vm_at_most() {
     steady_load_costs_a_call_a_tick(json!({ "mode": "sync", "sync_every": "200ms" }), 200).await;
+}
+
+/// A window of a second is as long as ten ticks, and its limit is not much more than what comes.
+#[tokio::test]
+async fn lease_of_a_short_window_calls_once_for_each_tick_and_vm_at_most() {
+    a_short_window_costs_a_call_a_tick(json!({ "mode": "lease" })).await;
+}
+
+#[tokio::test]
+async fn sync_of_a_short_window_calls_once_for_each_tick_and_vm_at_most() {
+    a_short_window_costs_a_call_a_tick(json!({ "mode": "sync" })).await;
+}
+
+/// One key of 1,000 a second at 70%, or somewhat less on a slow machine.
+async fn a_short_window_costs_a_call_a_tick(how: Value) {
+    const CLIENTS: usize = 14;
+    const PAUSE: Duration = Duration::from_millis(20);
+    const TICK_MS: u128 = 100;
+    const WINDOW_MS: u128 = 1_000;
+    let mut rule = rule("steady", "/", &json!("1000/1s"));
+    rule["global"] = how;
+    let (fleet, relay, _counter) = relayed(config(PATIENT, &[rule]), 1).await;
+    let load = Background::paced(fleet.envoys()[0].address(), CLIENTS, PAUSE, |_| keyed("/", "ana"));
+    load.goes_on(700).await.unwrap();
+    let (from, begun, sent) = (relay.call_count(), Instant::now(), load.sent());
+    load.goes_on(3_500).await.unwrap();
+    let (calls, elapsed, sent) = (relay.calls_from(from), begun.elapsed(), load.sent() - sent);
+    let tally = load.stop().await.unwrap();
+    println!(
+        "{sent} requests; {} calls in {} ms: {:?}; {} denied of all",
+        calls.len(),
+        elapsed.as_millis(),
+        by_vm(&calls),
+        tally.count(429)
+    );
+    assert!(tally.failures.is_empty() && tally.count(200) > 0, "{tally:?}");
+    // At the edge of a window nothing is granted yet, and a request has to ask.
+    let most = elapsed.as_millis() / TICK_MS + elapsed.as_millis() / WINDOW_MS + 2;
+    let most = usize::try_from(most).expect("a short test");
+    for (vm, count) in by_vm(&calls) {
+        assert!(count <= most, "VM {vm} called {count} times in {elapsed:?}");
+    }
+    assert_never_fell_back(fleet.envoys()).await;
+    assert_all_healthy(fleet.envoys()).await;
 }
 
 #[tokio::test]

@@ -62,6 +62,7 @@ mod global_mixed;
 mod global_modes;
 mod global_outages;
 mod global_sync;
+mod global_updates;
 mod global_waiting;
 mod guides;
 mod harness;
