@@ -41,6 +41,9 @@ impl Servers {
                 "1",
                 "--log-level",
                 "error",
+                // A machine that is busy with other things is slow, and shall not end the run.
+                "--take-time",
+                "10s",
                 "--store",
                 store,
             ]);

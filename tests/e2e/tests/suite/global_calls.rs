@@ -60,8 +60,8 @@ async fn a_short_window_costs_a_call_a_tick(how: Value) {
         tally.count(429)
     );
     assert!(tally.failures.is_empty() && tally.count(200) > 0, "{tally:?}");
-    // At the edge of a window nothing is granted yet, and a request has to ask.
-    let most = elapsed.as_millis() / TICK_MS + elapsed.as_millis() / WINDOW_MS + 2;
+    // At the edge of a window nothing is granted yet: some requests have to ask, and more of them if a tick is late.
+    let most = elapsed.as_millis() / TICK_MS + 4 * (elapsed.as_millis() / WINDOW_MS + 1);
     let most = usize::try_from(most).expect("a short test");
     for (vm, count) in by_vm(&calls) {
         assert!(count <= most, "VM {vm} called {count} times in {elapsed:?}");
