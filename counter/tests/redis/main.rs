@@ -4,6 +4,7 @@
 //! - `differential`: the same random histories through the core and through the script; equal outcomes, equal bytes.
 //! - `scenarios`: what every store does, on Redis.
 //! - `outages`: a server that dies, freezes, fills up, slows down, forgets or hands over.
+//! - `health`: what is asked so as to know how a server is.
 //! - `faults`: faults that others' counters have, and ours has not.
 
 #![allow(missing_docs, reason = "tests explain themselves by their names")]
@@ -15,6 +16,7 @@ mod access;
 mod differential;
 mod faults;
 mod forwarder;
+mod health;
 mod oracle;
 mod outages;
 mod random;

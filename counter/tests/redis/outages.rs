@@ -163,8 +163,11 @@ async fn slow() {
     take(&store).await.expect("an answer");
     // Much less than a probe may take, also when several answers wait for each other.
     forwarder.delay_answers(MOMENT);
-    let impatient = take_within(&store, Duration::from_millis(5)).await;
-    assert_eq!(impatient, Err(StoreError::Deadline), "it may be charged, and says so");
+    // It may be charged, and says so; on a machine that stands still for a moment it may be too late to be sent.
+    eventually("who does not wait is told so", async || {
+        (take_within(&store, MOMENT / 5).await == Err(StoreError::Deadline)).then_some(())
+    })
+    .await;
     take(&store).await.expect("who waits is answered");
     store.ready().await.expect("slow is not gone");
     forwarder.delay_answers(Duration::ZERO);

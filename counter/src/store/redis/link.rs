@@ -22,6 +22,12 @@ use crate::store::StoreError;
 /// The connection, if there is one, else why not.
 pub(super) type Current = Result<Arc<Pipe>, StoreError>;
 
+/// When the server was asked how it is, and what it said.
+struct Probed {
+    asked: Instant,
+    said: Result<(), StoreError>,
+}
+
 /// What the store and the task that looks after its connection share.
 pub(super) struct Link {
     client: Client,
@@ -32,7 +38,7 @@ pub(super) struct Link {
     pub(super) clock: TestClock,
     current: watch::Sender<Current>,
     /// How the server was when it was last asked for somebody.
-    probed: Arc<Mutex<Option<(Instant, Result<(), StoreError>)>>>,
+    probed: Arc<Mutex<Option<Probed>>>,
     /// How often a connection was made.
     pub(super) connections: AtomicU64,
 }
@@ -68,15 +74,13 @@ impl Link {
     pub(super) async fn ready(self: &Arc<Self>) -> Result<(), StoreError> {
         self.current()?;
         let mut probed = Arc::clone(&self.probed).lock_owned().await;
-        if let Some((asked, said)) = &*probed
-            && asked.elapsed() < PROBE_KEPT
-        {
-            return said.clone();
+        if let Some(last) = probed.as_ref().filter(|last| last.asked.elapsed() < PROBE_KEPT) {
+            return last.said.clone();
         }
         let link = Arc::clone(self);
         let probing = tokio::spawn(async move {
             let said = link.probe().await;
-            *probed = Some((Instant::now(), said.clone()));
+            *probed = Some(Probed { asked: Instant::now(), said: said.clone() });
             said
         });
         probing.await.unwrap_or_else(|_| Err(unreachable("the service is shutting down")))
