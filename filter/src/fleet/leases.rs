@@ -349,9 +349,11 @@ impl Lease {
         by: Timestamp,
         metrics: &mut Metrics,
     ) -> Option<Refund> {
-        let ended = self
-            .held
-            .map(|held| held.filter(|held| held.until <= by).map(|Held { window, .. }| Ended { window, by }));
+        // Nothing that lasts longer than what this VM holds: that is another's, who looks after it.
+        let ended = self.held.map(|held| {
+            let ended = held.filter(|held| held.until <= by);
+            ended.map(|Held { window, until, .. }| Ended { window, by: until })
+        });
         if ended.iter().all(Option::is_none) {
             return None;
         }

@@ -239,3 +239,22 @@ fn when_the_plugin_ends_during_a_call_its_grants_stay_in_the_table() {
     assert!(matches!(next.request("ana"), Came::Through));
     assert_eq!(vm.host.metric("tidegate_reports_dropped"), 0);
 }
+
+/// Found end to end: after an update the old plugin took out of the table what the new one had been granted.
+#[test]
+fn a_vm_that_ends_leaves_what_another_holds() {
+    let mut counter = counter();
+    let mut one = Vm::new(&lease(""));
+    let mut two = one.sibling();
+    hammer(std::slice::from_mut(&mut one), &mut counter, 20);
+    // The other asks later, and what both hold lasts as long as its chunk.
+    counter.now_ms += 500;
+    one.host.advance(500);
+    two.host.advance(700);
+    while matches!(two.request("ana"), Came::Through) {}
+    counter.serve(&two.host, &mut two.engine);
+    two.tick(100, &mut counter);
+    assert!(matches!(two.request("ana"), Came::Through), "something is granted");
+    one.engine.on_end(&one.host);
+    assert!(matches!(two.request("ana"), Came::Through));
+}
