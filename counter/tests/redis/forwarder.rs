@@ -1,6 +1,6 @@
 //! A forwarder between the store and a server, which a test makes slow, deaf or switches to another server.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+
+const PIECE_BYTES_MAX: usize = 65_536;
 
 /// Forwards what comes to its address.
 pub(crate) struct Forwarder {
@@ -19,6 +21,8 @@ pub(crate) struct Forwarder {
 struct Shared {
     target: Mutex<String>,
     delay_ms: AtomicU64,
+    /// The most bytes of answers that are forwarded at once.
+    piece_bytes: AtomicUsize,
     swallows_answers: AtomicBool,
     connections: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -30,6 +34,7 @@ impl Forwarder {
         let shared = Arc::new(Shared {
             target: Mutex::new(target.to_owned()),
             delay_ms: AtomicU64::new(0),
+            piece_bytes: AtomicUsize::new(PIECE_BYTES_MAX),
             swallows_answers: AtomicBool::new(false),
             connections: Mutex::new(Vec::new()),
         });
@@ -50,6 +55,12 @@ impl Forwarder {
     pub(crate) fn delay_answers(&self, delay: Duration) {
         let ms = u64::try_from(delay.as_millis()).expect("short");
         self.shared.delay_ms.store(ms, Ordering::SeqCst);
+    }
+
+    /// Answers come in pieces of so many bytes, each after the delay: whatever is asked waits for all answers before its
+    /// own, of which one comes now and then.
+    pub(crate) fn answer_in_pieces(&self, bytes: usize) {
+        self.shared.piece_bytes.store(bytes, Ordering::SeqCst);
     }
 
     /// What the server answers gets lost.
@@ -95,8 +106,8 @@ async fn questions(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
 }
 
 async fn answers(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, shared: &Shared) {
-    let mut bytes = vec![0; 65_536];
-    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+    let mut bytes = vec![0; PIECE_BYTES_MAX];
+    while let Ok(count @ 1..) = from.read(&mut bytes[..shared.piece_bytes.load(Ordering::SeqCst)]).await {
         tokio::time::sleep(Duration::from_millis(shared.delay_ms.load(Ordering::SeqCst))).await;
         if !shared.swallows_answers.load(Ordering::SeqCst) && to.write_all(&bytes[..count]).await.is_err() {
             return;

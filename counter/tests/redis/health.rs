@@ -38,13 +38,19 @@ async fn health_that_many_ask_for_is_asked_for_once() {
 async fn a_server_that_answers_others_is_not_given_up() {
     let server = Server::start();
     let forwarder = Forwarder::to(&server.address()).await;
-    let store = connect(&forwarder.url()).await;
-    // One answer at a time: a probe's waits behind a take's, and then its own time.
-    forwarder.delay_answers(Duration::from_millis(700));
-    for pause in 0..12 {
-        take(&store).await.expect("an answer");
-        // So that probes meet takes at all stages.
-        tokio::time::sleep(Duration::from_millis(50 * (pause % 5))).await;
+    let store: &'static RedisStore = Box::leak(Box::new(connect(&forwarder.url()).await));
+    // Sixteen answers of some 50 bytes take two seconds, and each an eighth of one.
+    forwarder.answer_in_pieces(16);
+    forwarder.delay_answers(Duration::from_millis(40));
+    let callers = (0..16).map(|_| {
+        tokio::spawn(async move {
+            for _ in 0..4 {
+                take(store).await.expect("an answer");
+            }
+        })
+    });
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await.expect("no panic");
     }
     assert_eq!(forwarder.connections(), 1, "the connection is kept");
 }
