@@ -25,6 +25,8 @@ use tidegate_core::{Manner, Retry};
 
 /// The longest that a grant lives, and some more for clocks that drift.
 pub(crate) const GRANT_MS_MAX: u64 = 2_010;
+/// For how long a VM remembers a denial of its own.
+const DENIAL_NS_MAX: u64 = 1_000 * MS;
 /// How old an answer can be when a VM reads it: it waits from then on, and not from when the counter said so.
 const ANSWER_MS_MAX: u64 = 500;
 /// A run of this length ends in the window in which it began: then the counter's books can be compared.
@@ -64,6 +66,8 @@ struct Counter {
     admissions: Admissions,
     /// When the counter said no: to how much, and until when.
     refusals: Vec<(u64, u64)>,
+    /// When a VM last denied so much by what the proxy knows, for a reason: it remembers that.
+    denied: BTreeMap<((usize, u64), u64), u64>,
     emptied_step: u64,
     /// Until then what the counter granted before it forgot may be spent.
     granted_until_ms: u64,
@@ -265,6 +269,11 @@ impl Fleet {
                 }),
             };
         if is_justified {
+            counter.denied.insert((how.vm, subject.n), decision.now_ns);
+            return Ok(());
+        }
+        let mut denied = counter.denied.range((how.vm, 0)..=(how.vm, subject.n));
+        if denied.any(|(_, at_ns)| at_ns + DENIAL_NS_MAX >= decision.now_ns) {
             return Ok(());
         }
         let key = &subject.key;
