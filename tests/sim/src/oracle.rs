@@ -131,6 +131,8 @@ pub(crate) struct Decision {
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     counters: BTreeMap<CounterId, Counter>,
+    /// The step of the last fault that emptied a counter of which no decision is known yet.
+    emptied_unknown: BTreeMap<CounterId, u64>,
     /// By how much a limit was passed at most, excuses or not.
     pub(crate) over_max: u64,
     pub(crate) admitted: u64,
@@ -139,7 +141,9 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     fn counter(&mut self, id: &CounterId, limit: &Limit, decision: &Decision) -> &mut Counter {
+        let emptied_step = self.emptied_unknown.remove(id);
         let counter = self.counters.entry(id.clone()).or_insert_with(|| Counter::new(id, limit));
+        counter.emptied_step = counter.emptied_step.max(emptied_step.unwrap_or(0));
         counter.asked_ms = decision.end_ms;
         counter.span_ms = counter.span_ms.max(limit.span_ms());
         counter
@@ -228,8 +232,12 @@ impl Oracle {
 
     /// The same for one counter.
     pub(crate) fn empty_one(&mut self, step: u64, id: &CounterId) {
-        if let Some(counter) = self.counters.get_mut(id) {
-            counter.empty(step);
+        match self.counters.get_mut(id) {
+            Some(counter) => counter.empty(step),
+            // A request under way may have charged it already.
+            None => {
+                self.emptied_unknown.insert(id.clone(), step);
+            }
         }
     }
 
