@@ -173,7 +173,7 @@ impl Books {
         if self.denials.is_empty() {
             return None;
         }
-        asks.retain(|ask| match recalled(&self.denials, ask, clock).filter(|_| !ask.enforced) {
+        asks.retain(|ask| match (!ask.enforced).then(|| recalled(&self.denials, ask, clock)).flatten() {
             Some(denied) => {
                 self.metrics.add_rule(ask.rule.metrics_of, RuleMetric::ShadowDenied);
                 shadow.get_or_insert(denied);
