@@ -105,6 +105,8 @@ pub(crate) struct Actor {
     pub(crate) is_told: bool,
     /// The roots whose last call to the counter failed.
     pub(crate) lost_counter: BTreeSet<u32>,
+    /// The roots that the counter has answered at all: until then a VM may know no clock but its own.
+    pub(crate) has_heard: BTreeSet<u32>,
     /// When each root last found it again.
     pub(crate) found_counter_ns: BTreeMap<u32, u64>,
     /// Slots that the running callback was told were missing, or of which it got another's value: its write
@@ -133,6 +135,7 @@ impl Actor {
             settled: Vec::new(),
             is_told: false,
             lost_counter: BTreeSet::new(),
+            has_heard: BTreeSet::new(),
             found_counter_ns: BTreeMap::new(),
             misread: BTreeSet::new(),
             next_context: 1,

@@ -40,6 +40,7 @@ pub(crate) type Acknowledged = (Party, u64);
 
 /// How a request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(crate) struct Circumstances {
     pub(crate) proxy: usize,
     pub(crate) vm: (usize, u64),
@@ -51,6 +52,8 @@ pub(crate) struct Circumstances {
     pub(crate) contenders: u64,
     /// That was so a moment ago: what was denied then is remembered.
     pub(crate) lost_lately: bool,
+    /// The counter has never answered its VM, which may know no clock but its own: minutes from the counter's.
+    pub(crate) is_blind: bool,
     /// The step at which it came.
     pub(crate) began_step: u64,
     /// When the run began.
@@ -181,7 +184,7 @@ impl Fleet {
         }
         for (subject, global) in global(subjects) {
             let party = party(subject);
-            let is_unsure = decision.is_faulty || self.unsure.contains(&how.proxy);
+            let is_unsure = decision.is_faulty || how.is_blind || self.unsure.contains(&how.proxy);
             let counter = self.counters.entry(party.clone()).or_default();
             counter.admitted += subject.n;
             let rule = subject.rule;

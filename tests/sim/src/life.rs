@@ -364,6 +364,7 @@ impl World<'_> {
         dying.calls.clear();
         dying.settled.clear();
         dying.lost_counter.clear();
+        dying.has_heard.clear();
         dying.found_counter_ns.clear();
         dying.is_told = false;
         dying.next_context = 1;

@@ -26,6 +26,8 @@ pub(crate) struct Admission {
     /// The counter's batch that told of it, and the time.
     reported: Option<(u64, u64)>,
     is_excused: bool,
+    /// A VM that knew no clock but its own may have put it, or what stood beside it, into another window.
+    is_blurred: bool,
 }
 
 /// The requests of one key that a rule of the fleet has admitted.
@@ -45,6 +47,10 @@ pub(crate) struct Admissions {
 impl Admissions {
     pub(crate) fn add(&mut self, decision: &Decision, how: Circumstances, n: u64, is_excused: bool) {
         self.all.retain(|old| old.latest_ms + KEPT_MS >= decision.end_ms);
+        if how.is_blind {
+            let beside = self.all.iter_mut().filter(|one| one.proxy == how.proxy && one.reported.is_none());
+            beside.for_each(|one| one.is_blurred = true);
+        }
         self.all.push(Admission {
             proxy: how.proxy,
             vm: how.vm,
@@ -54,6 +60,7 @@ impl Admissions {
             latest_ms: decision.end_ms,
             reported: None,
             is_excused,
+            is_blurred: how.is_blind,
         });
     }
 
@@ -106,7 +113,8 @@ impl Admissions {
         let lost_step = self.lost.get(&how.proxy).copied().unwrap_or(0);
         self.all.iter().filter(move |one| {
             let is_reported = one.reported.is_some_and(|(batch, _)| Some(batch) <= as_of);
-            !one.is_excused && (is_reported || one.proxy == how.proxy && one.step > lost_step)
+            !one.is_excused
+                && (is_reported || one.proxy == how.proxy && one.step > lost_step && !one.is_blurred)
         })
     }
 

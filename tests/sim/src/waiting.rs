@@ -54,6 +54,7 @@ impl World<'_> {
         let Some(call) = own.calls.get(&token) else { return };
         own.is_told = call.answer.as_ref().is_some_and(|answer| answer.is_good);
         if own.is_told {
+            own.has_heard.insert(call.root);
             if own.lost_counter.remove(&call.root) {
                 own.found_counter_ns.insert(call.root, self.now_ns);
             }
@@ -123,6 +124,7 @@ impl World<'_> {
             vm: (actor, journey.generation),
             is_told: self.actors[actor].is_told && !journey.is_untold,
             has_lost_counter: lost,
+            is_blind: !self.actors[actor].has_heard.contains(&journey.root),
             began_step: journey.began_step,
             started_ns: EPOCH_NS,
         };
