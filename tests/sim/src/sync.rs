@@ -26,6 +26,8 @@ pub(crate) struct Admission {
     /// The counter's batch that told of it, and the time.
     reported: Option<(u64, u64)>,
     is_excused: bool,
+    /// Its VM died before it heard that the counter knows of it: the proxy may count it twice until its window ends.
+    is_doubled: bool,
     /// A VM that knew no clock but its own may have put it, or what stood beside it, into another window.
     is_blurred: bool,
 }
@@ -60,6 +62,7 @@ impl Admissions {
             latest_ms: decision.end_ms,
             reported: None,
             is_excused,
+            is_doubled: false,
             is_blurred: how.is_blind,
         });
     }
@@ -92,6 +95,10 @@ impl Admissions {
     }
 
     pub(crate) fn lose_unreported(&mut self, vm: (usize, u64)) {
+        for one in self.all.iter_mut().filter(|one| one.vm == vm) {
+            let seen = self.seen.get(&one.proxy).into_iter().flatten().map(|(_, batch)| *batch).max();
+            one.is_doubled |= one.reported.is_none_or(|(batch, _)| Some(batch) > seen);
+        }
         self.excuse(|one| one.vm == vm && one.reported.is_none());
     }
 
@@ -158,7 +165,8 @@ impl Admissions {
             Algorithm::FixedWindow => at_ms - (at_ms + shift_ms) % limit.window_ms,
             _ => at_ms.saturating_sub(2 * span_ms),
         };
-        sum(self.all.iter().filter(|one| charged_ms(one).max(one.latest_ms) >= since_ms))
+        let counts = self.all.iter().filter(|one| charged_ms(one).max(one.latest_ms) >= since_ms);
+        counts.map(|one| if one.is_doubled { 2 * one.n } else { one.n }).sum()
     }
 }
 
