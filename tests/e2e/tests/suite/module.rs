@@ -68,7 +68,7 @@ const IMPORTS_OF_THE_SDK: [&str; 18] = [
     "env.proxy_set_header_map_pairs",
 ];
 
-const BYTES_MAX: usize = 500_000;
+const BYTES_MAX: usize = 520_000;
 
 #[test]
 fn exports_are_exactly_what_a_host_must_call() {
